@@ -1,0 +1,63 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup lock demo test test-full check format bench wheels clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+UV_VERSION := 0.13.7
+PACKAGES := $(wildcard packages/*)
+STAMP := $(VENV)/.synced
+NAMES := floe-core floe-iceberg floe-polaris floe-spark floe-dagster floe-runtime
+
+help:  ## Show these commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name words; do printf '  make %-10s %s\n' "$$name" "$$words"; done
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Floe needs Python 3.10 or newer: install it, or name it with 'make PYTHON=python3.12 ...'."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+
+$(STAMP): requirements.lock $(wildcard packages/*/pyproject.toml) | $(UV)
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
+	@touch $(STAMP)
+
+setup: $(STAMP)  ## Create .venv from the lock
+
+lock: $(UV)  ## Resolve requirements.lock anew
+	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.10 --all-extras --group pyproject.toml:dev \
+		--no-header --no-annotate --no-emit-index-url $(addprefix --no-emit-package ,$(NAMES)) \
+		$(addsuffix /pyproject.toml,$(PACKAGES)) -o requirements.lock
+
+demo: java $(STAMP)  ## Fill a small retailer's lakehouse and tell its story
+	@$(BIN)/floe demo --dir .demo $(ARGS)
+
+test: java $(STAMP)  ## Run the suite everyone runs
+	@$(BIN)/python -m pytest -m "not full" $(ARGS)
+
+test-full: java $(STAMP)  ## Run the slow and destructive rest
+	@$(BIN)/python -m pytest -m full $(ARGS)
+
+check: $(STAMP)  ## Format check, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy packages/*/src tests benchmarks
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## Format, and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: java $(STAMP)  ## Measure Floe beside the bare engines
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+wheels: $(STAMP)  ## Build the six wheels into dist/
+	@rm -rf dist && for package in $(PACKAGES); do $(BIN)/python -m build --quiet --no-isolation --wheel --outdir dist $$package; done
+
+.PHONY: java
+java:
+	@$(PYTHON) -I packages/floe-core/src/floe_core/java.py
+
+clean:  ## Remove the environment and what the demo left
+	rm -rf $(VENV) .demo dist

@@ -1,0 +1,87 @@
+"""CompiledArtifacts: the contract between the compiler and everything that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import PrivateAttr, ValidationError
+
+from floe_core.errors import ConfigurationError
+from floe_core.spec import FloeSpec
+
+__all__ = ["CONTRACT_VERSION", "CompiledArtifacts", "contract_path"]
+
+CONTRACT_VERSION: Final = 1
+
+
+def contract_path(root: Path, environment: str | None) -> Path:
+    """Each environment has a contract of its own, so that compiling one never redirects another."""
+    return root / ".floe" / ("compiled.json" if environment is None else f"compiled.{environment}.json")
+
+
+class CompiledArtifacts(FloeSpec):
+    """The effective settings of one environment: frozen, versioned, every `${…}` still a reference.
+
+    It can be committed, mailed and diffed. The same input gives the same bytes; paths are relative to `root`,
+    the folder that holds floe.yaml, which is not part of the bytes.
+    """
+
+    contract: int = CONTRACT_VERSION
+    environment: str | None = None
+    source_sha256: str
+
+    _root: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def at(self, root: Path) -> CompiledArtifacts:
+        """The same contract for a project in this folder."""
+        artifacts = self.model_copy()
+        artifacts._root = root.resolve()
+        return artifacts
+
+    def to_bytes(self) -> bytes:
+        text = json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
+        return f"{text}\n".encode()
+
+    def write(self) -> Path:
+        """Write the contract under `.floe/` of its project; readers see the old one or the new one."""
+        path = contract_path(self.root, self.environment)
+        path.parent.mkdir(exist_ok=True)
+        staged = path.with_suffix(".json.new")
+        staged.write_bytes(self.to_bytes())
+        staged.replace(path)
+        return path
+
+    @classmethod
+    def load(cls, root: Path, environment: str | None = None) -> CompiledArtifacts:
+        """Read the contract of a project; Floe older than the contract refuses it."""
+        path = contract_path(root, environment)
+        if not path.is_file():
+            option = f" --env {environment}" if environment else ""
+            raise ConfigurationError(f"{path} not found; make it with: floe compile{option}")
+        return cls._parse(path, path.read_bytes()).at(root)
+
+    @classmethod
+    def _parse(cls, path: Path, content: bytes) -> CompiledArtifacts:
+        try:
+            document: Any = json.loads(content)
+        except ValueError as exc:
+            raise ConfigurationError(f"{path} is not JSON; make it anew with: floe compile") from exc
+        version = document.get("contract") if isinstance(document, dict) else None
+        if not isinstance(version, int):
+            raise ConfigurationError(f"{path} is not a contract of Floe; make it anew with: floe compile")
+        if version > CONTRACT_VERSION:
+            raise ConfigurationError(
+                f"{path} is a contract of version {version}, made by a newer Floe; this Floe reads up to "
+                f"version {CONTRACT_VERSION}: upgrade it with: pip install --upgrade floe-runtime"
+            )
+        try:
+            return cls.model_validate(document)
+        except ValidationError as exc:
+            keys = ", ".join(".".join(str(part) for part in error["loc"]) for error in exc.errors(include_input=False))
+            raise ConfigurationError(f"{path} does not fit ({keys}); make it anew with: floe compile") from None

@@ -1,0 +1,280 @@
+"""floe.yaml -> CompiledArtifacts. Nothing else reads floe.yaml."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.documents import Document, KeyPath, dotted, read_document
+from floe_core.errors import ConfigurationError, Problem
+from floe_core.identifiers import check_name
+from floe_core.plugins import PluginType, registry
+from floe_core.redaction import is_credential_key
+from floe_core.references import is_reference, malformed_reference, references_in, uri_password
+from floe_core.spec import FloeSpec
+
+__all__ = ["SPEC_FILE", "Compilation", "compile_project", "find_project", "is_stale"]
+
+SPEC_FILE = "floe.yaml"
+
+_PLUGIN_SECTIONS = {
+    "catalog": (PluginType.CATALOG, ("sql", "rest", "polaris")),
+    "storage": (PluginType.STORAGE, ("local", "s3")),
+}
+_TAGS = frozenset({"sql", "rest", "polaris", "local", "s3", "plugin"})
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """The contract, and what the user should know before connecting."""
+
+    artifacts: CompiledArtifacts
+    warnings: tuple[Problem, ...] = ()
+
+
+def find_project(start: Path | None = None) -> Path:
+    """The folder of the nearest floe.yaml, here or above."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / SPEC_FILE).is_file():
+            return folder
+    raise ConfigurationError(f"no {SPEC_FILE} in {here} or above; create a project with: floe init NAME")
+
+
+def compile_project(root: Path, environment: str | None = None) -> Compilation:
+    """Check everything, report every problem at once, and return the contract of one environment."""
+    document = read_document(root / SPEC_FILE)
+    problems = list(document.problems)
+    overlays = _take_overlays(document, problems)
+    chosen, base_problems = _check(document, ())
+    problems += base_problems
+    known = {(problem.path, problem.message) for problem in base_problems}
+    for name, overlay in overlays.items():
+        at = ("environments", name)
+        merged = document.overlaid(overlay, at)
+        spec, found = _check(merged, at)
+        # What the base has wrong is reported once, and not again through each overlay.
+        prefix = dotted(at) + "."
+        problems += [
+            problem
+            for problem in found
+            if problem.path.startswith(prefix) and (problem.path[len(prefix) :], problem.message) not in known
+        ]
+        if name == environment:
+            document, chosen = merged, spec
+    if environment is not None and environment not in overlays:
+        problems.append(_unknown_environment(environment, overlays, document))
+    if problems or chosen is None:
+        raise ConfigurationError.of(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
+    source = (root / SPEC_FILE).read_bytes()
+    artifacts = CompiledArtifacts.model_validate(
+        {**dict(chosen), "environment": environment, "source_sha256": hashlib.sha256(source).hexdigest()}
+    )
+    return Compilation(artifacts.at(root), tuple(_unset_references(document, root)))
+
+
+def is_stale(artifacts: CompiledArtifacts) -> bool:
+    """Did floe.yaml change after it was compiled?"""
+    source = artifacts.root / SPEC_FILE
+    return source.is_file() and hashlib.sha256(source.read_bytes()).hexdigest() != artifacts.source_sha256
+
+
+def _take_overlays(document: Document, problems: list[Problem]) -> dict[str, dict[str, Any]]:
+    """Remove `environments` from the document and return its well-formed overlays."""
+    raw = document.data.pop("environments", None) or {}
+    if not isinstance(raw, dict):
+        problems.append(_problem(document, ("environments",), "write environments as NAME: {overlay}"))
+        return {}
+    overlays = {}
+    for name, overlay in raw.items():
+        path = ("environments", name)
+        try:
+            check_name(name)
+        except ValueError as exc:
+            problems.append(_problem(document, path, str(exc)))
+            continue
+        if not isinstance(overlay, dict):
+            problems.append(_problem(document, path, "write an overlay as keys and values, as at the top level"))
+            continue
+        overlays[name] = overlay
+    return overlays
+
+
+def _unknown_environment(environment: str, overlays: Mapping[str, Any], document: Document) -> Problem:
+    known = ", ".join(overlays) or "none"
+    return Problem(
+        f"environment {environment!r} is not in the file (there: {known}){_nearest(environment, overlays)}",
+        document.file,
+        document.line(("environments",)),
+        "environments",
+    )
+
+
+def _check(document: Document, at: KeyPath) -> tuple[FloeSpec | None, list[Problem]]:
+    """Validate one effective document; `at` is the overlay whose keys are reported with their own path."""
+    problems = [
+        _problem(document, path, message, at)
+        for path, value in _leaves(document.data)
+        if (message := _value_problem(path, value))
+    ]
+    spec = None
+    try:
+        spec = FloeSpec.model_validate(document.data)
+    except ValidationError as exc:
+        for error in exc.errors(include_input=False, include_url=False):
+            path, message = _explain(error["loc"], error["type"], error["msg"], document.data)
+            problems.append(_problem(document, path, message, at))
+    for section, (kind, built_in) in _PLUGIN_SECTIONS.items():
+        settings = document.data.get(section)
+        if isinstance(settings, dict) and isinstance(settings.get("type"), str) and settings["type"] not in built_in:
+            problems += [
+                _problem(document, (section, *path), message, at)
+                for path, message in _plugin_problems(kind, built_in, settings)
+            ]
+    return spec, problems
+
+
+def _problem(document: Document, path: KeyPath, message: str, at: KeyPath = ()) -> Problem:
+    in_overlay = at and any((*at, *path[:length]) in document.lines for length in range(len(path), 0, -1))
+    shown = (*at, *path) if in_overlay else path
+    return Problem(message, document.file, document.line(shown), dotted(shown))
+
+
+def _leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, str(index)))
+    else:
+        yield path, value
+
+
+def _value_problem(path: KeyPath, value: Any) -> str | None:
+    """Literal secrets and references that are none; the value itself is never shown."""
+    if not isinstance(value, str):
+        return None
+    key = path[-1]
+    name = key.upper().replace(".", "_").replace("-", "_")
+    if is_credential_key(key) and not is_reference(value) and value.lower() not in ("true", "false", ""):
+        return (
+            f'a secret must not stand in floe.yaml: write "${{env:{name}}}" and set {name} in the environment, '
+            f'or "${{file:path}}" for a mounted file'
+        )
+    password = uri_password(value)
+    if password is not None and not is_reference(password):
+        return 'a password must not stand in floe.yaml: write it as "${env:NAME}" inside the address'
+    malformed = malformed_reference(value)
+    if malformed:
+        shown = malformed if len(malformed) <= 40 else malformed[:40] + "…"
+        return f"{shown} is not a reference Floe knows: write ${{env:NAME}} or ${{file:path}}"
+    return None
+
+
+def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> tuple[KeyPath, str]:
+    """Where a validation error is, in the words of the file, and what to do about it."""
+    path: KeyPath = ()
+    model: Any = FloeSpec
+    for part in loc:
+        text = str(part)
+        if text in _TAGS and _is_union(model):
+            model = _member(model, text)
+            continue
+        if text == "[key]":
+            continue
+        path = (*path, text)
+        model = _field_type(model, text)
+    if kind == "extra_forbidden":
+        parent = _model_at(FloeSpec, path[:-1], data)
+        known = list(parent.model_fields) if parent else []
+        if len(path) == 1:
+            known.append("environments")
+        return path, f"unknown key {path[-1]!r}{_nearest(path[-1], known)}"
+    if kind == "missing":
+        return path[:-1], f"the key {path[-1]!r} is missing"
+    if kind == "string_type":
+        return path, 'this must be text; if it is meant as it stands, put it in quotes: "..."'
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return path, "this must hold keys and values"
+    return path, message.removeprefix("Value error, ").replace("Input should be", "this must be")
+
+
+def _model_at(model: Any, path: KeyPath, data: Any) -> type[BaseModel] | None:
+    """The model whose keys stand at `path`, following the `type` written there through unions."""
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+        model = _field_type(model, part)
+        if _is_union(model):
+            model = _member(model, data.get("type") if isinstance(data, dict) else None)
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
+
+
+def _is_union(model: Any) -> bool:
+    return get_origin(model) in (Union, UnionType)
+
+
+def _member(union: Any, tag: str | None) -> Any:
+    """The member of a union of settings with this `type`, or its first."""
+    members = [_unwrap(member) for member in get_args(union) if member is not type(None)]
+    for member in members:
+        if isinstance(member, type) and issubclass(member, BaseModel) and "type" in member.model_fields:
+            literal = member.model_fields["type"].annotation
+            if get_origin(literal) is Literal and tag in get_args(literal):
+                return member
+    return members[0]
+
+
+def _unwrap(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _field_type(model: Any, name: str) -> Any:
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or name not in model.model_fields:
+        return None
+    return _unwrap(model.model_fields[name].annotation)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _plugin_problems(
+    kind: PluginType, built_in: tuple[str, ...], settings: dict[str, Any]
+) -> Iterator[tuple[KeyPath, str]]:
+    """A type Floe does not bring: is there a plugin, and does its own schema accept the keys?"""
+    name = settings["type"]
+    known = [*built_in, *(found for found in registry.names(kind) if found not in built_in)]
+    if name not in known:
+        yield ("type",), f"unknown type {name!r}{_nearest(name, known)}; known here: {', '.join(known)}"
+        return
+    schema = registry.get(kind, name).get_config_schema()
+    if schema is None:
+        return
+    try:
+        schema.model_validate(settings)
+    except ValidationError as exc:
+        for error in exc.errors(include_input=False, include_url=False):
+            path = tuple(str(part) for part in error["loc"])
+            if error["type"] == "extra_forbidden":
+                yield path, f"unknown key {path[-1]!r}{_nearest(path[-1], schema.model_fields)}"
+            else:
+                yield path, error["msg"].removeprefix("Value error, ")
+
+
+def _unset_references(document: Document, root: Path) -> Iterator[Problem]:
+    for path, value in _leaves(document.data):
+        for reference in references_in(value) if isinstance(value, str) else []:
+            message = reference.problem(root, os.environ)
+            if message:
+                yield _problem(document, path, message)

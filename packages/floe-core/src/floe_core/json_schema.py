@@ -1,0 +1,37 @@
+"""The JSON Schemas Floe publishes: of floe.yaml, for editors, and of the compiled contract."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.spec import FloeSpec
+
+__all__ = ["contract_schema", "spec_schema"]
+
+
+def spec_schema() -> dict[str, Any]:
+    """The schema of floe.yaml, its environments included."""
+    schema = FloeSpec.model_json_schema()
+    overlay = copy.deepcopy({key: value for key, value in schema.items() if key in ("properties", "type")})
+    # An overlay may hold any part of a section: what must be there is checked after it is laid over the rest.
+    overlay["properties"] = {
+        name: value if "$ref" not in str(value) else {"type": "object"} for name, value in overlay["properties"].items()
+    }
+    overlay["additionalProperties"] = False
+    schema["properties"]["environments"] = {
+        "type": "object",
+        "description": "overlays, chosen by --env or FLOE_ENV",
+        "additionalProperties": overlay,
+    }
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "floe.yaml"
+    return schema
+
+
+def contract_schema() -> dict[str, Any]:
+    """The schema of `.floe/compiled.json`."""
+    schema = CompiledArtifacts.model_json_schema(mode="serialization")
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema

@@ -1,0 +1,109 @@
+"""What Floe says about tables, snapshots and writes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
+
+__all__ = [
+    "MaterializationMetadata",
+    "NamespaceInfo",
+    "PartitionTransform",
+    "PartitionTransformType",
+    "SnapshotInfo",
+    "StorageErrorDetail",
+    "WriteMode",
+]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WriteMode(str, Enum):
+    """What a write does to the rows that are there."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+
+
+class PartitionTransformType(str, Enum):
+    """Iceberg's partition transforms."""
+
+    IDENTITY = "identity"
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+    HOUR = "hour"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
+
+
+class PartitionTransform(_Record):
+    """One field of a partition spec."""
+
+    source_column: str
+    transform_type: PartitionTransformType
+    num_buckets: int | None = Field(default=None, ge=1)
+    width: int | None = Field(default=None, ge=1)
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _check_arguments(self) -> Self:
+        if self.transform_type is PartitionTransformType.BUCKET and self.num_buckets is None:
+            raise ValueError("a bucket transform needs num_buckets")
+        if self.transform_type is PartitionTransformType.TRUNCATE and self.width is None:
+            raise ValueError("a truncate transform needs width")
+        return self
+
+
+class NamespaceInfo(_Record):
+    """A namespace, its properties and the names of its tables."""
+
+    name: str
+    properties: dict[str, str] = Field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+class SnapshotInfo(_Record):
+    """One version of a table."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    operation: str
+    summary: dict[str, str] = Field(default_factory=dict)
+    parent_snapshot_id: int | None = None
+
+    @property
+    def timestamp(self) -> datetime:
+        return datetime.fromtimestamp(self.timestamp_ms / 1000, tz=timezone.utc)
+
+    def count(self, key: str) -> int:
+        """A number of the summary, such as `added-records`; absent means 0."""
+        return int(self.summary.get(key, "0"))
+
+
+class MaterializationMetadata(_Record):
+    """What one materialization wrote; no snapshot only if nothing was committed."""
+
+    table: str
+    num_rows: int = Field(ge=0)
+    snapshot_id: int | None
+    write_mode: WriteMode
+    partition_key: str | None = None
+    schema_evolved: bool = False
+
+
+class StorageErrorDetail(_Record):
+    """What the log keeps of a failure; the message for users is a sentence of its own."""
+
+    error_type: str
+    operation: str
+    table: str | None = None
+    namespace: str | None = None
+    message: str
+    retryable: bool = False
+    retry_count: int = Field(default=0, ge=0)

@@ -1,0 +1,176 @@
+"""Plugins found by entry point, checked before use, started and asked for their health with a time limit."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable
+from enum import Enum
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from floe_core.errors import PluginError
+from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, StoragePlugin
+
+if TYPE_CHECKING:
+    from floe_core.artifacts import CompiledArtifacts
+
+__all__ = [
+    "FLOE_API_VERSION",
+    "PluginRegistry",
+    "PluginType",
+    "check_health",
+    "create_catalog_plugin",
+    "create_storage_plugin",
+    "registry",
+    "start",
+]
+
+FLOE_API_VERSION: Final = "1.0"
+STARTUP_SECONDS: Final = 30.0
+HEALTH_SECONDS: Final = 5.0
+
+_BROUGHT_BY = {
+    "sql": "floe-iceberg",
+    "local": "floe-iceberg",
+    "rest": "floe-polaris",
+    "polaris": "floe-polaris",
+}
+
+Result = TypeVar("Result")
+
+
+class PluginType(str, Enum):
+    """The entry-point group of each kind of plugin."""
+
+    COMPUTE = "floe.computes"
+    ORCHESTRATOR = "floe.orchestrators"
+    CATALOG = "floe.catalogs"
+    STORAGE = "floe.storage"
+    TELEMETRY_BACKEND = "floe.telemetry_backends"
+    LINEAGE_BACKEND = "floe.lineage_backends"
+    DBT = "floe.dbt"
+    SEMANTIC_LAYER = "floe.semantic_layers"
+    INGESTION = "floe.ingestion"
+    SECRETS = "floe.secrets"
+    IDENTITY = "floe.identity"
+    QUALITY = "floe.quality"
+
+
+def _installed(group: str) -> Iterable[EntryPoint]:
+    return entry_points(group=group)
+
+
+class PluginRegistry:
+    """The plugins installed in this environment. `find` lists the entry points of a group."""
+
+    def __init__(self, find: Callable[[str], Iterable[EntryPoint]] = _installed) -> None:
+        self._find = find
+
+    def names(self, kind: PluginType) -> list[str]:
+        """What is installed; nothing is imported."""
+        return sorted({point.name for point in self._find(kind.value)})
+
+    def get(self, kind: PluginType, name: str) -> type[Plugin]:
+        """The plugin's class, imported and checked."""
+        # The same distribution may be listed twice (an editable install beside its metadata).
+        found = list(
+            {
+                (point.value, _distribution(point)): point for point in self._find(kind.value) if point.name == name
+            }.values()
+        )
+        word = kind.name.lower().replace("_", " ")
+        if not found:
+            raise PluginError(self._unknown(kind, word, name))
+        if len(found) > 1:
+            where = " and ".join(f"{_distribution(point)} ({point.value})" for point in found)
+            raise PluginError(f"{word} plugin {name!r} is provided twice, by {where}; uninstall one of them")
+        point = found[0]
+        try:
+            plugin = point.load()
+        except Exception as exc:
+            raise PluginError(
+                f"{word} plugin {name!r} of {_distribution(point)} cannot be imported: {type(exc).__name__}: {exc}; "
+                f"reinstall it, or uninstall it if you do not use it"
+            ) from exc
+        if not (isinstance(plugin, type) and issubclass(plugin, Plugin)):
+            raise PluginError(
+                f"{word} plugin {name!r} of {_distribution(point)} is not a subclass of floe_core.ports.Plugin"
+            )
+        _check_api(word, name, plugin)
+        return plugin
+
+    def _unknown(self, kind: PluginType, word: str, name: str) -> str:
+        known = self.names(kind)
+        close = difflib.get_close_matches(name, known, n=1)
+        if close:
+            advice = f"did you mean {close[0]!r}?"
+        elif name in _BROUGHT_BY:
+            advice = f"the package {_BROUGHT_BY[name]} of this version does not bring it, or is not installed"
+        else:
+            advice = "install the package that brings it"
+        return f"no {word} plugin {name!r} is installed (installed: {', '.join(known) or 'none'}); {advice}"
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown package"
+
+
+def _check_api(word: str, name: str, plugin: type[Plugin]) -> None:
+    made_for = plugin.metadata.floe_api_version
+    major, minor = (int(part) for part in made_for.split("."))
+    our_major, our_minor = (int(part) for part in FLOE_API_VERSION.split("."))
+    if major != our_major or minor > our_minor:
+        raise PluginError(
+            f"{word} plugin {name!r} was made for plugin API {made_for}, this Floe has {FLOE_API_VERSION}; "
+            f"install a version of {'Floe' if (major, minor) > (our_major, our_minor) else 'the plugin'} that fits"
+        )
+
+
+registry = PluginRegistry()
+
+
+def create_catalog_plugin(artifacts: CompiledArtifacts) -> CatalogPlugin:
+    """The catalog of a project, not connected yet."""
+    plugin = registry.get(PluginType.CATALOG, artifacts.catalog.type)
+    return cast("CatalogPlugin", plugin(artifacts.catalog, root=artifacts.root))
+
+
+def create_storage_plugin(artifacts: CompiledArtifacts) -> StoragePlugin:
+    """The storage of a project."""
+    plugin = registry.get(PluginType.STORAGE, artifacts.storage.type)
+    return cast("StoragePlugin", plugin(artifacts.storage, root=artifacts.root))
+
+
+def start(plugin: Plugin, *, timeout: float = STARTUP_SECONDS) -> None:
+    """Start a plugin, or say that it did not start in time."""
+    _within(timeout, plugin.startup, f"plugin {plugin.metadata.name!r} did not start within {timeout:g} s")
+
+
+def check_health(plugin: Plugin, *, timeout: float = HEALTH_SECONDS) -> HealthStatus:
+    """Ask a plugin for its health; an error or silence is an unhealthy answer, not an exception."""
+    try:
+        return _within(timeout, plugin.health_check, f"no answer within {timeout:g} s")
+    except Exception as exc:  # noqa: BLE001 - whatever went wrong, the answer is "not healthy, because"
+        return HealthStatus(healthy=False, message=str(exc))
+
+
+def _within(seconds: float, call: Callable[[], Result], late: str) -> Result:
+    outcome: list[Result] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as exc:  # noqa: BLE001 - handed to the caller's thread
+            failure.append(exc)
+
+    # A daemon, so that a plugin that hangs for ever cannot keep the process alive.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise PluginError(late)
+    return outcome[0]

@@ -1,0 +1,148 @@
+"""What a catalog, a storage and their plugins must offer. `floe_core` names the methods, others fill them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+__all__ = [
+    "Catalog",
+    "CatalogPlugin",
+    "FileIO",
+    "HealthStatus",
+    "Plugin",
+    "PluginMetadata",
+    "StoragePlugin",
+]
+
+
+@runtime_checkable
+class FileIO(Protocol):
+    """Files of a table, as PyIceberg sees them."""
+
+    def new_input(self, location: str) -> Any: ...
+
+    def new_output(self, location: str) -> Any: ...
+
+    def delete(self, location: str) -> None: ...
+
+
+@runtime_checkable
+class Catalog(Protocol):
+    """The part of a PyIceberg catalog that Floe relies on everywhere."""
+
+    def list_namespaces(self, namespace: Any = ()) -> Any: ...
+
+    def list_tables(self, namespace: Any) -> Any: ...
+
+    def load_table(self, identifier: Any) -> Any: ...
+
+
+class PluginMetadata(BaseModel):
+    """Who a plugin is and which Floe it was made for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, StringConstraints(pattern=re.compile(r"^[a-z][a-z0-9_-]*$"))]
+    version: Annotated[str, StringConstraints(pattern=re.compile(r"^\d+\.\d+\.\d+$"))]
+    floe_api_version: Annotated[str, StringConstraints(pattern=re.compile(r"^\d+\.\d+$"))]
+    description: str = ""
+    dependencies: tuple[str, ...] = Field(default=(), description="names of the plugins this one needs")
+
+
+class HealthStatus(BaseModel):
+    """Does it work, and if not, what to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    healthy: bool
+    message: str = ""
+
+
+class Plugin(ABC):
+    """A component made from its settings; references in them are resolved when it connects, not before."""
+
+    metadata: ClassVar[PluginMetadata]
+
+    @abstractmethod
+    def __init__(self, config: BaseModel, *, root: Path) -> None:
+        """`root` is the folder that relative paths and `${file:…}` start from."""
+
+    @classmethod
+    def get_config_schema(cls) -> type[BaseModel] | None:
+        """The settings this plugin takes in floe.yaml, or None if it takes none."""
+        return None
+
+    def startup(self) -> None:  # noqa: B027 - most plugins have nothing to start
+        """Called once before use; 30 seconds."""
+
+    def shutdown(self) -> None:  # noqa: B027 - most plugins have nothing to stop
+        """Called once after use."""
+
+    def health_check(self) -> HealthStatus:
+        """Does it work now? 5 seconds."""
+        return HealthStatus(healthy=True)
+
+
+class CatalogPlugin(Plugin):
+    """A catalog that both engines see: PyIceberg through `connect`, Spark through `get_spark_conf`."""
+
+    @abstractmethod
+    def connect(self) -> Catalog:
+        """The PyIceberg catalog; the same object each time."""
+
+    @abstractmethod
+    def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
+        """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
+
+    @abstractmethod
+    def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None: ...
+
+    @abstractmethod
+    def list_namespaces(self, parent: str | None = None) -> list[str]: ...
+
+    @abstractmethod
+    def delete_namespace(self, namespace: str) -> None: ...
+
+    @abstractmethod
+    def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
+        """Register a table, nothing more; IcebergTableManager does the rest."""
+
+    @abstractmethod
+    def list_tables(self, namespace: str) -> list[str]: ...
+
+    @abstractmethod
+    def drop_table(self, identifier: str, *, purge: bool = False) -> None: ...
+
+    @abstractmethod
+    def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
+        """Short-lived storage credentials for one table; empty where files need none."""
+
+
+class StoragePlugin(Plugin):
+    """Where the files of tables are."""
+
+    @abstractmethod
+    def get_pyiceberg_fileio(self) -> FileIO: ...
+
+    @abstractmethod
+    def get_warehouse_uri(self, namespace: str | None = None) -> str:
+        """The address under which tables are stored, of one namespace or of all."""
+
+    @abstractmethod
+    def get_spark_conf(self, catalog_name: str) -> dict[str, str]:
+        """Spark settings for the same files."""
+
+    @abstractmethod
+    def get_dbt_profile_config(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def get_dagster_io_manager_config(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def get_helm_values_override(self) -> dict[str, Any]: ...

@@ -1,0 +1,116 @@
+"""`${env:NAME}` and `${file:path}`: references to values that are read only at the moment of connecting."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, SecretStr
+
+from floe_core.errors import ConfigurationError
+from floe_core.redaction import is_credential_key, protect
+
+__all__ = [
+    "Reference",
+    "is_reference",
+    "malformed_reference",
+    "references_in",
+    "resolve",
+    "resolve_model",
+    "uri_password",
+]
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where a value will come from."""
+
+    scheme: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"${{{self.scheme}:{self.target}}}"
+
+    def problem(self, root: Path, environ: Mapping[str, str] | None = None) -> str | None:
+        """Why this reference cannot be read now, or None."""
+        if self.scheme == "env":
+            if self.target not in (os.environ if environ is None else environ):
+                return f"environment variable {self.target} is not set; set it before connecting"
+            return None
+        path = root / self.target
+        return None if path.is_file() else f"file {self.target} does not exist; create it before connecting"
+
+    def read(self, root: Path) -> str:
+        """The value itself."""
+        problem = self.problem(root)
+        if problem:
+            raise ConfigurationError(f"{self}: {problem}")
+        if self.scheme == "env":
+            return os.environ[self.target]
+        return (root / self.target).read_text(encoding="utf-8").rstrip("\r\n")
+
+
+def references_in(text: str) -> list[Reference]:
+    """The references a value holds, in their order."""
+    return [Reference(scheme, target) for scheme, target in _REFERENCE.findall(text)]
+
+
+def is_reference(text: str) -> bool:
+    """Is the value nothing but one reference?"""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def malformed_reference(text: str) -> str | None:
+    """The first `${…}` that is neither an environment variable nor a file, or None."""
+    found = re.search(r"\$\{[^}]*\}?", _REFERENCE.sub("", text))
+    return found[0] if found else None
+
+
+def resolve(text: str, *, root: Path) -> str:
+    """The value with each reference replaced by what it refers to."""
+    return _REFERENCE.sub(lambda found: Reference(found[1], found[2]).read(root), text)
+
+
+def resolve_model(model: Model, *, root: Path) -> Model:
+    """The same settings with every reference resolved; secrets are protected from then on."""
+    return type(model).model_validate({name: _resolve_value(name, item, root) for name, item in model})
+
+
+def _resolve_value(key: str, value: Any, root: Path) -> Any:
+    if isinstance(value, SecretStr):
+        return SecretStr(_resolve_secret(value.get_secret_value(), root))
+    if isinstance(value, str):
+        if is_credential_key(key):
+            return _resolve_secret(value, root)
+        resolved = resolve(value, root=root)
+        password = uri_password(resolved)
+        if password:
+            protect(password)
+        return resolved
+    if isinstance(value, BaseModel):
+        return {name: _resolve_value(name, item, root) for name, item in value}
+    if isinstance(value, Mapping):
+        return {name: _resolve_value(str(name), item, root) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_resolve_value(key, item, root) for item in value)
+    return value
+
+
+def _resolve_secret(text: str, root: Path) -> str:
+    secret = resolve(text, root=root)
+    protect(secret)
+    return secret
+
+
+def uri_password(text: str) -> str | None:
+    """The password inside `scheme://user:password@host`, or None."""
+    found = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@:]*:(?P<password>.+)@[^@/]+", text)
+    return found["password"] if found else None

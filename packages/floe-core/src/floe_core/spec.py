@@ -1,0 +1,330 @@
+"""floe.yaml as frozen data. The smallest valid file is `name: shop`; every default works on a laptop."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+from typing_extensions import Self
+
+from floe_core.identifiers import Name
+from floe_core.references import is_reference
+
+__all__ = [
+    "CATALOG_NAME",
+    "CatalogConfig",
+    "ClientCredentials",
+    "CompactPolicy",
+    "ExpirePolicy",
+    "FloeSpec",
+    "LocalStorageConfig",
+    "MaintenanceConfig",
+    "ObservabilityConfig",
+    "OrphanPolicy",
+    "PipelineConfig",
+    "PluginSettings",
+    "PolarisCatalogConfig",
+    "RestCatalogConfig",
+    "RetryConfig",
+    "S3StorageConfig",
+    "SparkConfig",
+    "SqlCatalogConfig",
+    "StorageConfig",
+    "TablesConfig",
+]
+
+# The one catalog of a project, as SQL sees it: SELECT * FROM lake.bronze.orders.
+CATALOG_NAME = "lake"
+
+_DURATION = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SIZES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _secret_text(secret: SecretStr) -> str:
+    text = secret.get_secret_value()
+    if not is_reference(text):
+        raise ValueError("a literal secret is never written down; use a reference such as ${env:NAME}")
+    return text
+
+
+def _parse_duration(value: Any) -> Any:
+    found = re.fullmatch(r"(\d+)([smhd])", value) if isinstance(value, str) else None
+    if found:
+        return timedelta(**{_DURATION[found[2]]: int(found[1])})
+    if isinstance(value, timedelta):
+        return value
+    raise ValueError("write a duration as a whole number and a unit: 90s, 30m, 12h or 7d")
+
+
+def _duration_text(value: timedelta) -> str:
+    seconds = int(value.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _parse_size(value: Any) -> Any:
+    found = re.fullmatch(r"(\d+) ?(KB|MB|GB)", value) if isinstance(value, str) else None
+    if found:
+        return int(found[1]) * _SIZES[found[2]]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("write a size as a whole number and a unit: 512KB, 128MB or 1GB")
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Secret = Annotated[SecretStr, PlainSerializer(_secret_text, return_type=str, when_used="json")]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_parse_duration),
+    PlainSerializer(_duration_text, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+[smhd]$", "examples": ["7d", "12h"]}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(_parse_size),
+    Field(gt=0),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^\d+ ?(KB|MB|GB)$"}, {"type": "integer"}]}),
+]
+Text = Annotated[str, BeforeValidator(_as_text)]
+
+
+class RetryConfig(Settings):
+    """How often and how patiently catalog operations are tried again."""
+
+    max_attempts: int = Field(default=3, ge=1, le=10)
+    initial_wait_seconds: float = Field(default=1.0, ge=0.1, le=30.0)
+    max_wait_seconds: float = Field(default=30.0, ge=1.0, le=300.0)
+    jitter_seconds: float = Field(default=1.0, ge=0.0, le=10.0)
+    circuit_breaker_threshold: int = Field(default=5, ge=0, description="0 switches the breaker off")
+
+
+class CatalogConfig(Settings):
+    """What every catalog has."""
+
+    type: str
+    retry: RetryConfig = RetryConfig()
+
+
+class SqlCatalogConfig(CatalogConfig):
+    """The embedded catalog: an SQLite file that PyIceberg and Spark share."""
+
+    type: Literal["sql"] = "sql"
+    uri: str = "sqlite:///.floe/catalog.db"
+
+    @model_validator(mode="after")
+    def _check_uri(self) -> Self:
+        if not re.fullmatch(r"sqlite:///[^?]+", self.uri):
+            raise ValueError("uri: write sqlite:///path/to/catalog.db, with the path relative to floe.yaml")
+        return self
+
+
+class ClientCredentials(Settings):
+    """OAuth2 client credentials."""
+
+    client_id: str
+    client_secret: Secret
+
+
+class RestCatalogConfig(CatalogConfig):
+    """Any Iceberg REST catalog."""
+
+    type: Literal["rest"] = "rest"
+    uri: str
+    warehouse: str
+    auth: Literal["oauth2", "none"] = "oauth2"
+    credentials: ClientCredentials | None = None
+    token: Secret | None = None
+    scope: str = "PRINCIPAL_ROLE:ALL"
+    oauth2_server_uri: str | None = None
+    token_refresh_enabled: bool = True
+    access_delegation: Literal["vended-credentials", "remote-signing", "none"] = "vended-credentials"
+
+    @model_validator(mode="after")
+    def _check_auth(self) -> Self:
+        given = self.credentials is not None or self.token is not None
+        if self.auth == "oauth2" and not given:
+            raise ValueError(
+                "no way to authenticate: give credentials: {client_id, client_secret} or token, "
+                "or say auth: none if the catalog asks for nothing"
+            )
+        if self.auth == "none" and given:
+            raise ValueError("auth: none contradicts credentials and token; remove one of them")
+        return self
+
+
+class PolarisCatalogConfig(RestCatalogConfig):
+    """An Apache Polaris catalog."""
+
+    type: Literal["polaris"] = "polaris"  # type: ignore[assignment]  # narrows the tag of its parent
+
+
+class StorageConfig(Settings):
+    """What every storage has."""
+
+    type: str
+
+
+class LocalStorageConfig(StorageConfig):
+    """Files on this machine; the path is relative to floe.yaml."""
+
+    type: Literal["local"] = "local"
+    path: str = Field(default=".floe/warehouse", min_length=1)
+
+
+class S3StorageConfig(StorageConfig):
+    """S3 and what speaks like it."""
+
+    type: Literal["s3"] = "s3"
+    bucket: str
+    endpoint: str | None = None
+    region: str | None = None
+    path_style_access: bool = False
+    access_key_id: Secret | None = None
+    secret_access_key: Secret | None = None
+
+
+class PluginSettings(BaseModel):
+    """A catalog or storage from an installed plugin, which checks the keys itself."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+
+
+def _tag_of(default: str, known: frozenset[str]) -> Discriminator:
+    def tag(value: Any) -> str:
+        kind = value.get("type", default) if isinstance(value, dict) else getattr(value, "type", default)
+        return kind if kind in known else "plugin" if isinstance(kind, str) else default
+
+    return Discriminator(tag)
+
+
+Catalog = Annotated[
+    Annotated[SqlCatalogConfig, Tag("sql")]
+    | Annotated[RestCatalogConfig, Tag("rest")]
+    | Annotated[PolarisCatalogConfig, Tag("polaris")]
+    | Annotated[PluginSettings, Tag("plugin")],
+    _tag_of("sql", frozenset({"sql", "rest", "polaris"})),
+]
+Storage = Annotated[
+    Annotated[LocalStorageConfig, Tag("local")]
+    | Annotated[S3StorageConfig, Tag("s3")]
+    | Annotated[PluginSettings, Tag("plugin")],
+    _tag_of("local", frozenset({"local", "s3"})),
+]
+
+
+def _check_conf_key(key: str) -> str:
+    owned = ("spark.master", "spark.remote", "spark.sql.defaultCatalog", "spark.sql.session.timeZone")
+    if key in owned or re.match(rf"spark\.sql\.catalog\.{CATALOG_NAME}(\.|$)", key):
+        raise ValueError(
+            f"{key} is set by Floe, so that both engines see one catalog and one time zone (UTC); remove it here"
+        )
+    if not key.startswith("spark."):
+        raise ValueError(f"{key} is not a Spark setting: they start with 'spark.'")
+    return key
+
+
+class SparkConfig(Settings):
+    """Where Spark runs. A master starts Spark from here, a remote is a Spark Connect server."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[Annotated[str, AfterValidator(_check_conf_key)], Text] = Field(default_factory=dict)
+    jars: str | None = Field(default=None, description="a jar or a folder of jars, instead of Maven coordinates")
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if self.master and self.remote:
+            raise ValueError("master and remote exclude each other: keep one")
+        if self.remote and not self.remote.startswith("sc://"):
+            raise ValueError("remote: write the Spark Connect server as sc://host:15002")
+        return self
+
+
+class TablesConfig(Settings):
+    """Defaults for the tables Floe creates."""
+
+    default_namespace: Name = "public"
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+
+class ExpirePolicy(Settings):
+    older_than: Duration = timedelta(days=7)
+    keep_last: int = Field(default=10, ge=1)
+
+
+class CompactPolicy(Settings):
+    target_file_size: Size = 128 * 2**20
+
+
+class OrphanPolicy(Settings):
+    older_than: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=3)
+
+
+class MaintenanceConfig(Settings):
+    """How long history is kept and how large files should be."""
+
+    expire: ExpirePolicy = ExpirePolicy()
+    compact: CompactPolicy = CompactPolicy()
+    orphans: OrphanPolicy = OrphanPolicy()
+
+
+def _check_module(name: str) -> str:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"{name!r} is not a Python module: write it as package.module")
+    return name
+
+
+class PipelineConfig(Settings):
+    """The Python module that holds the Dagster definitions."""
+
+    definitions: Annotated[str, AfterValidator(_check_module)] = "definitions"
+
+
+class ObservabilityConfig(Settings):
+    """Where logs and traces go."""
+
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    otlp_endpoint: str | None = None
+
+
+class FloeSpec(Settings):
+    """floe.yaml with one environment laid over it."""
+
+    name: Name
+    version: str = "0.1.0"
+    protected: bool = Field(default=False, description="destructive verbs ask for --yes")
+    catalog: Catalog = SqlCatalogConfig()
+    storage: Storage = LocalStorageConfig()
+    spark: SparkConfig = SparkConfig()
+    tables: TablesConfig = TablesConfig()
+    maintenance: MaintenanceConfig = MaintenanceConfig()
+    pipeline: PipelineConfig = PipelineConfig()
+    observability: ObservabilityConfig = ObservabilityConfig()

@@ -1,0 +1,1 @@
+"""Apache Polaris and any Iceberg REST catalog."""

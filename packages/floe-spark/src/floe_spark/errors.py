@@ -1,0 +1,60 @@
+"""Spark's and Iceberg's exceptions in Floe's words: by Java class, classic and Connect alike."""
+
+from __future__ import annotations
+
+import re
+
+from floe_core import errors as floe
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import StorageErrorDetail
+from floe_core.redaction import redact
+
+__all__ = ["java_classes", "translate"]
+
+_TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
+    "CommitStateUnknownException": (
+        floe.CommitStateUnknownError,
+        "the commit to '{name}' may have succeeded; look at its snapshots before trying again",
+    ),
+    "CommitFailedException": (
+        floe.ConcurrencyConflictError,
+        "'{name}' was changed by others faster than this write could commit; nothing was written: run it again",
+    ),
+    "ValidationException": (
+        floe.ConcurrencyConflictError,
+        "somebody else changed the same rows of '{name}' meanwhile; nothing was written: run it again",
+    ),
+    "NoSuchTableException": (
+        floe.TableNotFoundError,
+        "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
+    ),
+    "AlreadyExistsException": (
+        floe.TableAlreadyExistsError,
+        "table '{name}' was created by somebody else meanwhile; run it again",
+    ),
+}
+
+
+def java_classes(exc: BaseException) -> list[str]:
+    """Simple names of the Java exceptions behind a PySpark error, outermost first.
+
+    A classic session and a Connect server both print them at the head of a line; nothing else carries them in both.
+    """
+    return re.findall(r"^(?:.*?Caused by: |.*?: )?(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b", str(exc), re.M)
+
+
+def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
+    """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
+    classes = java_classes(exc)
+    for java_class in classes:
+        if java_class in _TABLE:
+            error, message = _TABLE[java_class]
+            detail = StorageErrorDetail(
+                error_type=java_class,
+                operation=operation,
+                table=str(identifier),
+                message=redact(str(exc))[:2000],
+                retryable=error is floe.ConcurrencyConflictError,
+            )
+            return error(message.format(name=identifier), detail=detail)
+    return None

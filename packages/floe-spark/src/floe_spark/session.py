@@ -1,0 +1,176 @@
+"""One SparkSession for a project: its catalog, UTC, quiet, and never the wrong catalog by accident."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import ConfigurationError
+from floe_core.java import java_problem
+from floe_core.jvm import iceberg_runtime
+from floe_core.ports import CatalogPlugin, StoragePlugin
+from floe_core.redaction import SPARK_REDACTION_REGEX, redact
+from floe_core.references import resolve_model
+from floe_core.spec import CATALOG_NAME, SparkConfig
+from floe_core.telemetry import operation
+
+__all__ = ["LOG_FILE", "session_conf", "spark_session"]
+
+LOG_FILE = Path(".floe/logs/spark.log")
+
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+# Settings that hold several values: Floe's and the user's are joined.
+_LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
+
+
+def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage: StoragePlugin) -> SparkSession:
+    """The running session of this project, or a new one. A session with another catalog is an error."""
+    settings = resolve_model(artifacts.spark, root=artifacts.root)
+    world = _catalog_conf(catalog, storage)
+    running = _running_session()
+    if running is not None:
+        _refuse_another_world(running, world)
+        return running
+    conf = session_conf(settings, world, root=artifacts.root)
+    with operation("spark.start", master=settings.master, remote=settings.remote):
+        builder = SparkSession.builder.appName(f"floe-{artifacts.name}")
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        if settings.remote:
+            return builder.remote(settings.remote).getOrCreate()
+        problem = java_problem()
+        if problem:
+            raise ConfigurationError(problem)
+        log = artifacts.root / LOG_FILE
+        with _standard_error_in(log):
+            return _start(builder, settings, log)
+
+
+def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path) -> dict[str, str]:
+    """Every Spark setting of a session: Floe's defaults, the user's over them, the catalog over all."""
+    conf = {
+        "spark.sql.extensions": _EXTENSIONS,
+        "spark.redaction.regex": SPARK_REDACTION_REGEX,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    master = settings.master or "local[*]"
+    if not settings.remote:
+        conf["spark.master"] = master
+        conf["spark.log.level"] = "WARN"
+    cores = _local_cores(master)
+    if cores is not None and not settings.remote:
+        conf |= {
+            # Twice the cores: small enough for quick tasks, large enough to spill little. 200 is for clusters.
+            "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+            "spark.driver.memory": "2g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.pyspark.python": sys.executable,
+        }
+    packages = {"spark.jars.packages": iceberg_runtime(pyspark.__version__)}
+    conf = _joined(conf, packages, settings.conf, world)
+    if settings.jars is not None:
+        conf = _joined(conf, {"spark.jars": ",".join(_local_jars(root / settings.jars))})
+        del conf["spark.jars.packages"]
+    if settings.remote:
+        # The server has its jars already, and what belongs to its start cannot be set from here.
+        for key in ("spark.jars.packages", "spark.jars", "spark.sql.extensions", "spark.redaction.regex"):
+            conf.pop(key, None)
+    return conf
+
+
+def _catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
+    prefix = f"spark.sql.catalog.{CATALOG_NAME}"
+    return {
+        **storage.get_spark_conf(CATALOG_NAME),
+        **catalog.get_spark_conf(CATALOG_NAME, storage.get_warehouse_uri()),
+        # Spark would go on showing a table as it was before PyIceberg's last commit.
+        f"{prefix}.cache-enabled": "false",
+        "spark.sql.defaultCatalog": CATALOG_NAME,
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def _running_session() -> SparkSession | None:
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _refuse_another_world(running: SparkSession, world: Mapping[str, str]) -> None:
+    """getOrCreate() would report the new settings and go on using the old catalog."""
+    differing = [key for key, value in world.items() if key not in _LISTS and running.conf.get(key, None) != value]
+    if differing:
+        raise ConfigurationError(
+            f"a Spark session with another catalog configuration is already running (different: "
+            f"{', '.join(sorted(differing))}); stop it first with spark.stop(), or run this project in its own process"
+        )
+
+
+def _joined(*parts: Mapping[str, str]) -> dict[str, str]:
+    conf: dict[str, str] = {}
+    for part in parts:
+        for key, value in part.items():
+            conf[key] = f"{conf[key]},{value}" if key in _LISTS and conf.get(key) else value
+    return conf
+
+
+def _local_cores(master: str) -> int | None:
+    """How many cores `local[…]` uses, or None for a cluster."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if found is None:
+        return None
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+
+
+def _local_jars(path: Path) -> list[str]:
+    jars = sorted(path.glob("*.jar")) if path.is_dir() else [path] if path.is_file() else []
+    if not jars:
+        raise ConfigurationError(f"spark.jars: there is no jar at {path}; put the jars there, or remove the key")
+    return [str(jar) for jar in jars]
+
+
+def _start(builder: SparkSession.Builder, settings: SparkConfig, log: Path) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except Exception as exc:
+        tail = redact(log.read_text(encoding="utf-8", errors="replace"))[-20000:] if log.is_file() else ""
+        if "unresolved dependency" in tail or "UNRESOLVED DEPENDENCIES" in tail:
+            wanted = ", ".join(dict.fromkeys(re.findall(r"unresolved dependency: ([^:\s]+;\S+)", tail)))
+            reason = (
+                f"its jars could not be fetched ({wanted.replace('#', ':').replace(';', ':').rstrip(':')}). Without "
+                f"internet, put them into a folder and name it in floe.yaml as spark: {{jars: FOLDER}}"
+            )
+        else:
+            reason = f"{type(exc).__name__}: {redact(str(exc)).splitlines()[0]}"
+        raise ConfigurationError(
+            f"Spark did not start on {settings.master or 'local[*]'}: {reason}; its own words are in {log}"
+        ) from exc
+
+
+@contextmanager
+def _standard_error_in(log: Path) -> Iterator[None]:
+    """A JVM started inside writes its log to this file for as long as it lives, not between the user's lines."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
