@@ -1,1 +1,7 @@
-"""x"""
+"""Dagster assets stored as Iceberg tables."""
+
+from floe_dagster.definitions import create_definitions, create_iceberg_resources
+from floe_dagster.io_manager import IcebergIOManager
+from floe_dagster.resources import LakeResource
+
+__all__ = ["IcebergIOManager", "LakeResource", "create_definitions", "create_iceberg_resources"]

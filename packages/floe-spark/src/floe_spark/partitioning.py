@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import cast
 
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform, YearTransform
@@ -23,11 +24,13 @@ def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column]:
 
 
 def _column(one: PartitionTransform) -> Column:
+    # Spark 4 moved the transforms one level down; 3.5 has them beside the other functions.
+    transforms = getattr(F, "partitioning", F)
     column = F.col(quoted(one.source_column))
     if one.transform_type is PartitionTransformType.HOUR:
-        return F.hours(column)
+        return cast("Column", transforms.hours(column))
     if one.transform_type is PartitionTransformType.DAY:
-        return F.days(column)
+        return cast("Column", transforms.days(column))
     raise NotImplementedError(f"creating a table partitioned by {one.transform_type.value}")
 
 

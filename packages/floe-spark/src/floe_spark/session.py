@@ -146,12 +146,14 @@ def _start(builder: SparkSession.Builder, settings: SparkConfig, log: Path) -> S
     try:
         return builder.getOrCreate()
     except Exception as exc:
-        tail = redact(log.read_text(encoding="utf-8", errors="replace"))[-20000:] if log.is_file() else ""
-        if "unresolved dependency" in tail or "UNRESOLVED DEPENDENCIES" in tail:
-            wanted = ", ".join(dict.fromkeys(re.findall(r"unresolved dependency: ([^:\s]+;\S+)", tail)))
+        words = redact(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else ""
+        # Ivy writes org#name;version, and appends !name.jar where the file itself is missing.
+        missing = re.findall(r"(?:unresolved dependency|download failed): ([^;\s]+;[\d.]+\d)", words)
+        if missing:
+            wanted = ", ".join(dict.fromkeys(name.replace("#", ":").replace(";", ":") for name in missing))
             reason = (
-                f"its jars could not be fetched ({wanted.replace('#', ':').replace(';', ':').rstrip(':')}). Without "
-                f"internet, put them into a folder and name it in floe.yaml as spark: {{jars: FOLDER}}"
+                f"these jars could not be fetched: {wanted}. Check the connection to Maven Central; without one, put "
+                f"the jars into a folder and name it in floe.yaml as spark: {{jars: FOLDER}}"
             )
         else:
             reason = f"{type(exc).__name__}: {redact(str(exc)).splitlines()[0]}"

@@ -233,7 +233,7 @@ def _outside_rows(job: _Write) -> PartitionMismatchError:
     inside: Column = F.coalesce(slice_condition(job.slice, job.frame.schema), F.lit(False))
     outside = job.frame.where(~inside)
     column = quoted(job.slice.ranges[0].column)
-    examples = [str(row[0]) for row in outside.select(F.col(column).cast("string")).limit(3).collect()]
+    examples = [str(row[0]) for row in outside.select(F.col(column).cast("string")).distinct().limit(3).collect()]
     return PartitionMismatchError(
         f"{outside.count()} rows lie outside the slice being written to '{job.identifier}' ({job.slice}): "
         f"{column} is {', '.join(examples)}, …; filter the data to its partition. Nothing was written"

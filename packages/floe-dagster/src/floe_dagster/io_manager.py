@@ -1,0 +1,184 @@
+"""IcebergIOManager: the value of an asset is the content of its table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import (
+    ConfigurableIOManager,
+    InputContext,
+    MetadataValue,
+    OutputContext,
+    TableColumn,
+    TableSchema,
+)
+from pyspark.sql import DataFrame
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.models import MaterializationMetadata, SnapshotInfo, WriteMode
+from floe_dagster.partitions import partition_transform, table_slice
+from floe_dagster.resources import LakeResource
+from floe_spark import Lake, WriteResult
+
+__all__ = ["IcebergIOManager", "table_of"]
+
+
+class IcebergIOManager(ConfigurableIOManager):
+    """Writes Spark DataFrames to the table named by the asset key, and reads them back lazily.
+
+    A partitioned asset replaces its own partitions; an unpartitioned one appends unless its metadata says
+    `write_mode: overwrite`.
+    """
+
+    lake: LakeResource
+
+    @property
+    def _lake(self) -> Lake:
+        return self.lake.lake
+
+    def handle_output(self, context: OutputContext, obj: DataFrame) -> None:
+        asset = context.asset_key.to_user_string()
+        if not isinstance(obj, DataFrame):
+            raise ConfigurationError(
+                f"asset {asset} returned {type(obj).__name__}; return a Spark DataFrame, "
+                f"or annotate the function with -> None if it has nothing to store"
+            )
+        metadata = context.definition_metadata
+        column = _partition_column(context, metadata, asset)
+        mode = _write_mode(metadata, asset, partitioned=column is not None)
+        result = self._lake.write(
+            obj,
+            table_of(context.asset_key.path, self._lake),
+            mode=mode,
+            slice=_slice(context, column, asset),
+            partition_by=[partition_transform(context.asset_partitions_def, column=column, asset=asset)]
+            if column
+            else (),
+            write_id=_write_id(context),
+            snapshot_properties=_trace(context),
+            allow_empty=bool(metadata.get("allow_empty", False)),
+        )
+        self._describe(context, mode, result)
+
+    def load_input(self, context: InputContext) -> DataFrame:
+        asset = context.asset_key.to_user_string()
+        upstream = context.upstream_output
+        metadata = upstream.definition_metadata if upstream is not None else {}
+        column = _partition_column(context, metadata, asset)
+        return self._lake.read(table_of(context.asset_key.path, self._lake), slice=_slice(context, column, asset))
+
+    def _describe(self, context: OutputContext, mode: WriteMode, result: WriteResult) -> None:
+        identifier = table_of(context.asset_key.path, self._lake)
+        table = self._lake.tables.load_table(identifier)
+        snapshot = result.snapshot
+        facts = MaterializationMetadata(
+            table=str(identifier),
+            num_rows=snapshot.count("added-records"),
+            snapshot_id=snapshot.snapshot_id,
+            write_mode=mode,
+            partition_key=_partition_label(context),
+            schema_evolved=bool(result.schema_change),
+        )
+        context.add_output_metadata(
+            {
+                **_row_count(context, snapshot),
+                "dagster/table_name": facts.table,
+                "dagster/uri": table.location(),
+                "dagster/column_schema": TableSchema(
+                    columns=[TableColumn(field.name, str(field.field_type)) for field in table.schema().fields]
+                ),
+                # As text: a snapshot id has more digits than a browser's numbers.
+                "floe/snapshot_id": MetadataValue.text(str(facts.snapshot_id)),
+                "floe/write_mode": facts.write_mode.value,
+                "floe/rows_added": facts.num_rows,
+                "floe/rows_removed": snapshot.count("deleted-records"),
+                "floe/files_added": snapshot.count("added-data-files"),
+                "floe/files_removed": snapshot.count("deleted-data-files"),
+                "floe/bytes_added": snapshot.count("added-files-size"),
+                "floe/schema_evolved": facts.schema_evolved,
+                "floe/schema_change": str(result.schema_change),
+                "floe/deduplicated": result.deduplicated,
+                "floe/partitions": facts.partition_key or "",
+            }
+        )
+
+
+def _row_count(context: OutputContext, snapshot: SnapshotInfo) -> dict[str, int]:
+    """Dagster's own key for the number of rows, where it is true: a write of several partitions knows only the sum."""
+    if not context.has_asset_partitions:
+        return {"dagster/row_count": snapshot.count("total-records")}
+    if len(context.asset_partition_keys) == 1:
+        return {"dagster/partition_row_count": snapshot.count("added-records")}
+    return {}
+
+
+def table_of(key: Any, lake: Lake) -> TableIdentifier:
+    """The table of an asset key."""
+    return TableIdentifier.from_asset_key(list(key), lake.artifacts.tables.default_namespace)
+
+
+def _partition_column(context: InputContext | OutputContext, metadata: Mapping[str, Any], asset: str) -> str | None:
+    """The column that holds the partition; None for an unpartitioned asset."""
+    if not context.has_asset_partitions:
+        return None
+    column = metadata.get("partition_expr")
+    if not isinstance(column, str):
+        raise ConfigurationError(
+            f"asset {asset} is partitioned, but its metadata does not name the column of the partition: "
+            f'add metadata={{"partition_expr": "COLUMN"}}'
+        )
+    return column
+
+
+def _slice(context: InputContext | OutputContext, column: str | None, asset: str) -> TableSlice | None:
+    if column is None:
+        return None
+    return table_slice(context.asset_partitions_def, context.asset_partition_keys, column=column, asset=asset)
+
+
+def _write_mode(metadata: Mapping[str, Any], asset: str, *, partitioned: bool) -> WriteMode:
+    said = metadata.get("write_mode")
+    if said is None:
+        return WriteMode.OVERWRITE if partitioned else WriteMode.APPEND
+    try:
+        return WriteMode(said)
+    except ValueError:
+        modes = ", ".join(mode.value for mode in WriteMode)
+        raise ConfigurationError(f"asset {asset}: write_mode {said!r} is not one of {modes}") from None
+
+
+def _partition_label(context: OutputContext) -> str | None:
+    if not context.has_asset_partitions:
+        return None
+    keys = list(context.asset_partition_keys)
+    return keys[0] if len(keys) == 1 else f"{keys[0]}...{keys[-1]}"
+
+
+def _run_of_write(context: OutputContext) -> str:
+    """The run a write belongs to: a retry goes on with the writes of its root, a re-execution makes new ones."""
+    run = context.step_context.dagster_run
+    is_retry = "dagster/retry_number" in run.tags or run.tags.get("dagster/is_resume_retry") == "true"
+    return run.root_run_id or run.run_id if is_retry else run.run_id
+
+
+def _write_id(context: OutputContext) -> str:
+    parts = [
+        _run_of_write(context),
+        context.asset_key.to_user_string(),
+        context.name,
+        context.mapping_key or "",
+        *(context.asset_partition_keys if context.has_asset_partitions else ()),
+    ]
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
+def _trace(context: OutputContext) -> dict[str, str]:
+    label = _partition_label(context)
+    return {
+        "floe.run-id": context.run_id,
+        "floe.asset": context.asset_key.to_user_string(),
+        **({"floe.partition": label} if label else {}),
+    }
