@@ -18,7 +18,6 @@ from typing import Any
 
 from dagster import (
     AssetKey,
-    BackfillPolicyType,
     DagsterEventType,
     DagsterInstance,
     Definitions,
@@ -156,7 +155,8 @@ class Pipeline:
         nodes = [graph.get(key) for key in assets]
         partitioned = [node for node in nodes if node.partitions_def is not None]
         single_run = all(
-            node.backfill_policy is not None and node.backfill_policy.policy_type is BackfillPolicyType.SINGLE_RUN
+            # None is Dagster's way of saying "all partitions in one run".
+            node.backfill_policy is not None and node.backfill_policy.max_partitions_per_run is None
             for node in partitioned
         )
         wanted, chunk = set(keys), list[str]()
