@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.spec import FloeSpec
 
-__all__ = ["contract_schema", "spec_schema"]
+__all__ = ["contract_schema", "spec_schema", "write_spec_schema"]
 
 
 def spec_schema() -> dict[str, Any]:
@@ -35,3 +37,11 @@ def contract_schema() -> dict[str, Any]:
     schema = CompiledArtifacts.model_json_schema(mode="serialization")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
+
+
+def write_spec_schema(root: Path) -> Path:
+    """Put the schema of floe.yaml where the editor of a project finds it."""
+    path = root / ".floe" / "floe.schema.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(spec_schema(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return path

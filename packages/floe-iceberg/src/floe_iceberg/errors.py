@@ -52,6 +52,11 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
         "somebody else changed '{name}' meanwhile; nothing was written: run it again",
     ),
     (
+        FileNotFoundError,
+        floe.FloeStorageError,
+        "files of '{name}' are not where the catalog says; if the lake was moved or copied, see: floe doctor",
+    ),
+    (
         OperationalError,
         floe.CatalogConnectionError,
         "the catalog database did not answer while working on '{name}'; is its file readable, and no writer stuck?",

@@ -1,0 +1,70 @@
+"""The `floe` command. Only Click is imported here; engines are imported inside the commands that need them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+__all__ = ["main"]
+
+# command -> its one-line help. The module of a command is imported when it is called.
+_COMMANDS = {
+    "demo": "Fill a small retailer's lakehouse and tell its story.",
+    "init": "Create a project that runs as it is.",
+    "compile": "Check floe.yaml and write the contract that everything runs on.",
+    "doctor": "Check Java, Spark, the jars, the catalog and the storage, and say what to do.",
+    "run": "Materialize the assets of the project.",
+}
+
+
+class _Commands(click.Group):
+    """Commands found by name, so that `floe --help` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"floe_runtime.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101 - each module of this package defines its command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="floe-runtime", prog_name="floe")
+def floe() -> None:
+    """One floe.yaml becomes a working lakehouse: Dagster, Spark, Iceberg."""
+
+
+def main() -> NoReturn:
+    """Run the command line: 0 done, 1 failed, 2 usage, 3 refused, 130 interrupted."""
+    try:
+        floe(standalone_mode=False)
+    except click.exceptions.Exit as exc:
+        sys.exit(exc.exit_code)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted; tables show nothing of the write that was under way", err=True)
+        _leave(130)
+    sys.exit(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: an interrupted run may have left threads that wait for Spark."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

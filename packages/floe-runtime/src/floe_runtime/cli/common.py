@@ -1,0 +1,121 @@
+"""What the commands share: options, the console, and how errors are told."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from floe_core.artifacts import CompiledArtifacts
+
+__all__ = [
+    "RefusedError",
+    "compile_here",
+    "console",
+    "environment_option",
+    "fail",
+    "json_option",
+    "observe",
+    "print_json",
+    "project_option",
+    "tells_errors",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ENGINES = ("dagster", "floe_dagster", "floe_iceberg", "floe_polaris", "floe_spark", "pyarrow", "pyiceberg", "pyspark")
+
+environment_option = click.option(
+    "--env", "environment", metavar="NAME", envvar="FLOE_ENV", help="The environment of floe.yaml to use."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document for programs.")
+project_option = click.option(
+    "--project",
+    "project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder of floe.yaml; else this one or the nearest above.",
+)
+
+
+class RefusedError(click.ClickException):
+    """Floe will not do this without consent, or not here."""
+
+    exit_code = 3
+
+
+def console(*, quiet: bool = False) -> Console:
+    """Where people read; `quiet` where a program reads standard output."""
+    from rich.console import Console
+
+    stream = sys.stderr if quiet else sys.stdout
+    # In a file or a pipe nothing is cut to the width of a screen that is not there.
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 140)
+
+
+def print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=2, default=str))
+
+
+def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:
+    """Compile the project, write its contract and show warnings."""
+    from floe_core.compiler import compile_project, find_project
+
+    compilation = compile_project(find_project(project), environment or None)
+    compilation.artifacts.write()
+    for warning in compilation.warnings:
+        click.secho(f"warning: {warning}", fg="yellow", err=True)
+    return compilation.artifacts
+
+
+def observe(artifacts: CompiledArtifacts) -> None:
+    """Log and trace as the project says."""
+    from floe_core.telemetry import configure
+
+    configure(artifacts.observability, project=artifacts.name)
+
+
+def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> NoReturn:
+    """Say what went wrong, in the form the caller reads, and exit with 1."""
+    from floe_core.redaction import redact
+
+    text = redact(message)
+    if as_json:
+        print_json({"ok": False, "error": text, "problems": [redact(one) for one in problems or []]})
+    else:
+        click.secho(f"error: {text}", fg="red", err=True)
+    raise click.exceptions.Exit(1)
+
+
+def tells_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Floe's errors become a sentence and an exit code; anything else is a bug and keeps its traceback."""
+
+    @functools.wraps(command)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        from floe_core.errors import ConfigurationError, FloeError
+
+        as_json = bool(kwargs.get("as_json", False))
+        try:
+            return command(*args, **kwargs)
+        except ConfigurationError as exc:
+            fail(str(exc), as_json=as_json, problems=[str(problem) for problem in exc.problems])
+        except FloeError as exc:
+            fail(str(exc), as_json=as_json)
+        except ModuleNotFoundError as exc:
+            if exc.name is None or exc.name.split(".")[0] not in _ENGINES:
+                raise
+            fail(
+                f"this command needs {exc.name}, which is not installed: pip install 'floe-runtime[all]'",
+                as_json=as_json,
+            )
+
+    return told

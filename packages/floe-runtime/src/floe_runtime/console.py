@@ -1,0 +1,118 @@
+"""What people see: progress while assets run, and tables of what was written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from floe_runtime.runner import Materialized, RunReport, StepEvent
+
+__all__ = ["human_bytes", "progress", "report_table"]
+
+
+def human_bytes(count: int) -> str:
+    """1,234,567 as 1.2 MB."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError  # the loop always returns
+
+
+def report_table(report: RunReport, title: str | None = None) -> Table:
+    """Asset, table, rows, files, bytes, snapshot, seconds."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("asset", overflow="fold")
+    table.add_column("table", overflow="fold")
+    for name in ("rows", "files", "bytes", "snapshot", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in report.materialized:
+        table.add_row(
+            escape(one.asset),
+            escape(one.table),
+            f"{one.rows:,}",
+            _files(one),
+            human_bytes(one.bytes),
+            str(one.snapshot_id),
+            f"{one.seconds:.1f}",
+        )
+    return table
+
+
+def _files(one: Materialized) -> str:
+    return f"+{one.files} -{one.files_removed}" if one.files_removed else f"+{one.files}"
+
+
+@contextmanager
+def progress(console: Console, title: str) -> Iterator[Callable[[StepEvent], None]]:
+    """Show what each asset is doing; on a terminal it moves, elsewhere each finished asset is a line."""
+    board = _Board(console, title)
+    if not console.is_terminal:
+        yield board.tell
+        return
+    with Live(board, console=console, refresh_per_second=8, transient=True):
+        yield board.watch
+    for line in board.finished():
+        console.print(line)
+
+
+class _Board:
+    """The assets of a run and their states; drawn by one thread, changed by another."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console = console
+        self._title = title
+        self._lock = threading.Lock()
+        self._events: dict[str, StepEvent] = {}
+        self._started: dict[str, float] = {}
+        self._spinner = Spinner("dots")
+
+    def watch(self, event: StepEvent) -> None:
+        with self._lock:
+            if event.state == "started":
+                self._started[event.asset] = time.monotonic()
+            self._events[event.asset] = event
+
+    def tell(self, event: StepEvent) -> None:
+        self.watch(event)
+        if event.state in ("done", "failed"):
+            self._console.print(self._line(event))
+
+    def finished(self) -> list[Text]:
+        return [self._line(event) for event in self._events.values() if event.state in ("done", "failed")]
+
+    def _line(self, event: StepEvent) -> Text:
+        if event.state == "failed":
+            return Text.assemble(("  ✗ ", "red"), event.asset)
+        facts = f"{event.materialized.rows:>12,} rows" if event.materialized else ""
+        return Text.assemble(("  ✓ ", "green"), f"{event.asset:<32}", (f"{facts}  {event.seconds:6.1f} s", "dim"))
+
+    def __rich__(self) -> Table:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=3)
+        grid.add_column()
+        grid.add_row("", Text(self._title, style="bold"))
+        with self._lock:
+            events = list(self._events.values())
+        for event in events:
+            if event.state == "started":
+                running = time.monotonic() - self._started[event.asset]
+                grid.add_row(self._spinner, Text.assemble(f"{event.asset:<32}", (f"{running:6.1f} s", "dim")))
+            elif event.state == "planned":
+                grid.add_row("", Text(event.asset, style="dim"))
+            else:
+                grid.add_row("", self._line(event))
+        return grid

@@ -1,0 +1,134 @@
+"""What must work before anything works, checked one by one on the real parts."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import FloeError
+from floe_core.identifiers import Namespace, TableIdentifier
+from floe_core.java import java_executable, java_problem, java_version
+from floe_core.models import WriteMode
+from floe_core.plugins import check_health
+from floe_core.redaction import redact
+from floe_core.spec import CATALOG_NAME
+
+if TYPE_CHECKING:
+    from floe_spark import Lake
+
+__all__ = ["Finding", "examine"]
+
+MOVED_ADVICE = (
+    "Move the project back to where it was, or delete its .floe folder and fill it anew with: floe run --missing"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: green, or red with what to do."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+def examine(artifacts: CompiledArtifacts) -> Iterator[Finding]:
+    """Each check as it ends; what cannot be checked after a failure is left out."""
+    java = java_problem()
+    yield Finding("java", java is None, java or f"Java {java_version(java_executable() or '')} at {java_executable()}")
+    if java is not None and artifacts.spark.remote is None:
+        return
+    from floe_spark import Lake
+
+    lake = Lake(artifacts)
+    for name, check in (
+        ("catalog", _catalog),
+        ("storage", _storage),
+        ("place", _place),
+        ("spark", _spark),
+        ("tables", _probe),
+    ):
+        finding = _try(name, check, lake)
+        yield finding
+        if not finding.ok and name != "place":
+            return
+
+
+def _try(name: str, check: Callable[[Lake], str], lake: Lake) -> Finding:
+    try:
+        return Finding(name, True, check(lake))
+    except FloeError as exc:
+        return Finding(name, False, redact(str(exc)))
+    except Exception as exc:  # noqa: BLE001 - a doctor that crashes helps nobody
+        return Finding(name, False, redact(f"{type(exc).__name__}: {exc}".splitlines()[0]))
+
+
+def _catalog(lake: Lake) -> str:
+    status = check_health(lake.tables.catalog_plugin)
+    if not status.healthy:
+        raise FloeError(f"the {lake.artifacts.catalog.type} catalog does not answer: {status.message}")
+    return f"{lake.artifacts.catalog.type}: {status.message}"
+
+
+def _storage(lake: Lake) -> str:
+    status = check_health(lake.tables.storage_plugin)
+    if not status.healthy:
+        raise FloeError(f"the {lake.artifacts.storage.type} storage does not answer: {status.message}")
+    return f"{lake.artifacts.storage.type}: {status.message}"
+
+
+def _place(lake: Lake) -> str:
+    """Iceberg keeps absolute paths: a local lake that was moved or copied still points to where it was."""
+    warehouse = lake.tables.storage_plugin.get_warehouse_uri()
+    count = 0
+    for namespace in _all_namespaces(lake):
+        for identifier in lake.tables.list_tables(Namespace.from_string(namespace)):
+            count += 1
+            location = lake.tables.load_table(identifier).location()
+            if warehouse.startswith("file:") and not location.startswith(f"{warehouse}/"):
+                raise FloeError(
+                    f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, "
+                    f"and writing here would write there. {MOVED_ADVICE}"
+                )
+    return f"{count} tables are where the catalog says" if count else "no tables yet"
+
+
+def _all_namespaces(lake: Lake) -> Iterator[str]:
+    waiting = lake.tables.catalog_plugin.list_namespaces()
+    while waiting:
+        namespace = waiting.pop()
+        yield namespace
+        waiting += lake.tables.catalog_plugin.list_namespaces(namespace)
+
+
+def _spark(lake: Lake) -> str:
+    """Starts Spark and makes it load its jars and the catalog."""
+    spark = lake.spark
+    spark.sql("SELECT 1").collect()
+    where = lake.artifacts.spark.remote or lake.artifacts.spark.master or "local[*]"
+    return f"Spark {spark.version} on {where}, Iceberg {_iceberg_version(lake)}"
+
+
+def _iceberg_version(lake: Lake) -> str:
+    name = f"{CATALOG_NAME}.system.iceberg_version()"
+    return str(lake.spark.sql(f"SELECT {name}").collect()[0][0])
+
+
+def _probe(lake: Lake) -> str:
+    """A table written by Spark and read by PyIceberg, gone afterwards with its namespace and files."""
+    namespace = Namespace(levels=(f"floe_doctor_{uuid.uuid4().hex[:8]}",))
+    identifier = TableIdentifier(namespace=namespace.levels, name="probe")
+    try:
+        lake.write(lake.spark.range(3), identifier, mode=WriteMode.APPEND)
+        seen = lake.tables.load_table(identifier).scan().to_arrow().num_rows
+        if seen != 3:
+            raise FloeError(f"Spark wrote 3 rows and PyIceberg read {seen}; the engines do not see the same table")
+    finally:
+        if lake.tables.table_exists(identifier):
+            lake.tables.drop_table(identifier, purge=True)
+        if str(namespace) in lake.tables.catalog_plugin.list_namespaces():
+            lake.tables.catalog_plugin.delete_namespace(str(namespace))
+    return "a probe table written by Spark was read by PyIceberg, and removed"
