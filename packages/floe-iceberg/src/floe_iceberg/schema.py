@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -52,7 +52,23 @@ class SchemaChange:
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
     """The Iceberg schema of Arrow data, with field ids in the order of its fields."""
     ids = iter(range(1, 1_000_000))
-    return pyarrow_to_schema(pa.schema([_with_ids(one, ids) for one in schema]), downcast_ns_timestamp_to_us=True)
+    fields = [_with_ids(one, ids) for one in schema]
+    unknown = [one for one in fields if not _is_known(one)]
+    if unknown:
+        named = ", ".join(f"{one.name} ({one.type})" for one in unknown)
+        raise SchemaEvolutionError(
+            f"Iceberg has no type for these columns: {named}. Cast or drop them; nothing was written"
+        )
+    return pyarrow_to_schema(pa.schema(fields), downcast_ns_timestamp_to_us=True)
+
+
+def _is_known(one: pa.Field) -> bool:
+    try:
+        pyarrow_to_schema(pa.schema([one]), downcast_ns_timestamp_to_us=True)
+    except (UnsupportedPyArrowTypeException, ValueError):
+        return False
+    # `unknown` is a type of table format 3; tables of format 2 cannot hold it.
+    return not pa.types.is_null(one.type)
 
 
 def _with_ids(one: pa.Field, ids: Iterator[int]) -> pa.Field:

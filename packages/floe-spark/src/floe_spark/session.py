@@ -50,6 +50,9 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
         problem = java_problem()
         if problem:
             raise ConfigurationError(problem)
+        if _local_cores(conf["spark.master"]) is not None:
+            # Otherwise Python functions would run on whatever `python3` is on the PATH, without this environment.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log = artifacts.root / LOG_FILE
         with _standard_error_in(log):
             return _start(builder, settings, log)
@@ -76,7 +79,6 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            "spark.pyspark.python": sys.executable,
         }
     packages = {"spark.jars.packages": iceberg_runtime(pyspark.__version__)}
     conf = _joined(conf, packages, settings.conf, world)

@@ -6,7 +6,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -119,7 +121,7 @@ def _create(
     if job.manager.table_exists(job.identifier):
         return None
     job.manager.ensure_namespace(Namespace(levels=job.identifier.namespace))
-    to_iceberg_schema(to_arrow_schema(job.frame.schema))  # refuses types Iceberg has not, before anything happens
+    _data_schema(job.frame)  # refuses what Iceberg cannot hold, before anything happens
     writer = _checked(job, job.frame).writeTo(table_name(job.identifier)).options(**job.options)
     for key, value in properties.items():
         writer = writer.tableProperty(key, value)
@@ -155,6 +157,15 @@ def _write_existing(job: _Write, *, evolve: bool) -> WriteResult:
             raise type(exc)(f"{exc} (the schema had changed before: {change})", detail=exc.detail) from exc
         raise
     return WriteResult(_committed(job), change)
+
+
+def _data_schema(frame: DataFrame) -> Schema:
+    try:
+        return to_iceberg_schema(to_arrow_schema(frame.schema))
+    except PySparkTypeError as exc:
+        raise SchemaEvolutionError(
+            f"Iceberg has no type for a column: {exc}. Cast or drop it; nothing was written"
+        ) from exc
 
 
 def _overwrite(job: _Write, frame: DataFrame, writer: DataFrameWriterV2, table: Table) -> None:
@@ -234,8 +245,9 @@ def _outside_rows(job: _Write) -> PartitionMismatchError:
     outside = job.frame.where(~inside)
     column = quoted(job.slice.ranges[0].column)
     examples = [str(row[0]) for row in outside.select(F.col(column).cast("string")).distinct().limit(3).collect()]
+    count = outside.count()
     return PartitionMismatchError(
-        f"{outside.count()} rows lie outside the slice being written to '{job.identifier}' ({job.slice}): "
+        f"{count} {'row lies' if count == 1 else 'rows lie'} outside the slice being written to '{job.identifier}' ({job.slice}): "
         f"{column} is {', '.join(examples)}, …; filter the data to its partition. Nothing was written"
     )
 

@@ -1,0 +1,349 @@
+"""Dagster assets as tables: the right table, the right partition, once, and described truly."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from dagster import (
+    AssetExecutionContext,
+    AssetIn,
+    AssetsDefinition,
+    BackfillPolicy,
+    DagsterInstance,
+    DailyPartitionsDefinition,
+    Definitions,
+    ExecuteInProcessResult,
+    ReexecutionOptions,
+    StaticPartitionsDefinition,
+    asset,
+    define_asset_job,
+    execute_job,
+    in_process_executor,
+    reconstructable,
+)
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import ConfigurationError, PartitionMismatchError
+from floe_dagster import LakeResource, create_definitions
+from floe_spark import Lake
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
+
+DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-08")
+BERLIN = DailyPartitionsDefinition("2026-03-27", end_date="2026-04-01", timezone="Europe/Berlin")
+KOLKATA = DailyPartitionsDefinition("2026-03-27", end_date="2026-04-01", timezone="Asia/Kolkata")
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+def hourly_rows(context: AssetExecutionContext, lake: LakeResource, note: str = "v1") -> DataFrame:
+    """One row for each hour of the partitions being written."""
+    window = context.partition_time_window
+    start, end = int(window.start.timestamp()), int(window.end.timestamp())
+    at = F.timestamp_seconds(F.lit(start) + F.col("id") * 3600)
+    return lake.spark.range((end - start) // 3600).select(at.alias("at"), F.lit(note).alias("note"))
+
+
+def bronze(namespace: str, days: Any = DAYS, **changes: Any) -> AssetsDefinition:
+    arguments = {
+        "key_prefix": namespace,
+        "partitions_def": days,
+        "backfill_policy": BackfillPolicy.single_run(),
+        "metadata": {"partition_expr": "at"},
+        **changes,
+    }
+
+    @asset(name="events", **arguments)
+    def events(context: AssetExecutionContext, lake: LakeResource) -> DataFrame:
+        return hourly_rows(context, lake)
+
+    return events
+
+
+def definitions(assets: Iterable[Any], project: CompiledArtifacts) -> Definitions:
+    return create_definitions(list(assets), project=project.root)
+
+
+def materialize(
+    assets: Iterable[Any], project: CompiledArtifacts, instance: DagsterInstance, **arguments: Any
+) -> ExecuteInProcessResult:
+    job = definitions(assets, project).resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(instance=instance, run_config=QUIET, **arguments)
+
+
+def span(first: str, last: str) -> dict[str, str]:
+    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+
+
+def test_a_range_of_days_is_one_snapshot_and_one_day_again_touches_only_itself(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    events = bronze(namespace)
+    materialize([events], project, instance, tags=span("2026-01-01", "2026-01-07"))
+    table = lake.tables.load_table(next(iter(lake.tables.list_tables(_namespace(namespace)))))
+    assert len(table.snapshots()) == 1
+    before = {task.file.file_path for task in table.scan().plan_files()}
+
+    materialize([events], project, instance, partition_key="2026-01-03")
+    after = {task.file.file_path for task in table.refresh().scan().plan_files()}
+    assert (len(before - after), len(after - before), len(before & after)) == (1, 1, 6)
+    assert lake.read(f"{namespace}.events").count() == 7 * 24
+
+
+def test_materializing_a_partition_twice_gives_the_same_rows(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    for _ in range(2):
+        materialize([bronze(namespace)], project, instance, partition_key="2026-01-03")
+    assert lake.read(f"{namespace}.events").count() == 24
+
+
+def test_a_downstream_asset_gets_its_own_day_and_a_summary_gets_every_day(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    upstream = {"events": AssetIn([namespace, "events"])}
+
+    @asset(key_prefix=namespace, partitions_def=DAYS, metadata={"partition_expr": "at"}, ins=upstream)
+    def counted(events: DataFrame) -> DataFrame:
+        return events.groupBy().agg(F.min("at").alias("at"), F.count("*").alias("rows"))
+
+    @asset(key_prefix=namespace, metadata={"write_mode": "overwrite"}, ins=upstream)
+    def summary(events: DataFrame) -> DataFrame:
+        return events.groupBy().agg(F.count("*").alias("rows"))
+
+    assets = [bronze(namespace), counted, summary]
+    for day in ("2026-01-02", "2026-01-05"):
+        materialize(assets, project, instance, partition_key=day)
+    assert sorted(row.rows for row in lake.read(f"{namespace}.counted").collect()) == [24, 24]
+    assert [row.rows for row in lake.read(f"{namespace}.summary").collect()] == [48]
+
+
+def test_days_of_another_zone_are_exact_across_the_change_to_summer_time(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    events = bronze(namespace, BERLIN)
+    materialize([events], project, instance, tags=span("2026-03-27", "2026-03-31"))
+    assert lake.read(f"{namespace}.events").count() == 5 * 24 - 1
+    materialize([events], project, instance, partition_key="2026-03-29")
+    assert lake.read(f"{namespace}.events").count() == 5 * 24 - 1
+    table = lake.tables.load_table(next(iter(lake.tables.list_tables(_namespace(namespace)))))
+    assert table.snapshots()[-1].summary["deleted-records"] == "23"  # type: ignore[index]  # a snapshot has a summary
+
+
+def test_an_unpartitioned_asset_appends_or_replaces_as_it_says(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"})
+    def grows(lake: LakeResource) -> DataFrame:
+        return lake.spark.range(3)
+
+    @asset(key_prefix=namespace, metadata={"write_mode": "overwrite"})
+    def stays(lake: LakeResource) -> DataFrame:
+        return lake.spark.range(3)
+
+    for _ in range(2):
+        materialize([grows, stays], project, instance)
+    assert lake.read(f"{namespace}.grows").count() == 6
+    assert lake.read(f"{namespace}.stays").count() == 3
+
+
+def test_the_materialization_says_what_was_written(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    result = materialize([bronze(namespace)], project, instance, partition_key="2026-01-03")
+    (event,) = result.get_asset_materialization_events()
+    metadata = {key: value.value for key, value in event.materialization.metadata.items()}
+    (snapshot,) = lake.tables.list_snapshots(lake.tables.list_tables(_namespace(namespace))[0])
+    assert metadata["dagster/table_name"] == f"{namespace}.events"
+    assert metadata["dagster/partition_row_count"] == 24
+    assert metadata["dagster/uri"].endswith(f"/{namespace}/events")
+    assert [column.name for column in metadata["dagster/column_schema"].columns] == ["at", "note"]
+    assert metadata["floe/snapshot_id"] == str(snapshot.snapshot_id)
+    assert metadata["floe/write_mode"] == "overwrite"
+    assert metadata["floe/schema_evolved"] is False
+    assert snapshot.summary["floe.run-id"] == result.run_id
+    assert snapshot.summary["floe.asset"] == f"{namespace}/events"
+    assert snapshot.summary["floe.partition"] == "2026-01-03"
+
+
+def test_a_new_column_is_reported_as_evolution(
+    project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    columns = ["a"]
+
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"})
+    def growing(lake: LakeResource) -> DataFrame:
+        return lake.spark.range(1).select(*(F.lit(1).alias(name) for name in columns))
+
+    materialize([growing], project, instance)
+    columns.append("b")
+    (event,) = materialize([growing], project, instance).get_asset_materialization_events()
+    assert event.materialization.metadata["floe/schema_evolved"].value is True
+    assert event.materialization.metadata["floe/schema_change"].value == "+b int"
+
+
+def test_rows_of_another_day_fail_the_step_and_nothing_is_written(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    @asset(key_prefix=namespace, partitions_def=DAYS, metadata={"partition_expr": "at"})
+    def stray(context: AssetExecutionContext, lake: LakeResource) -> DataFrame:
+        return hourly_rows(context, lake).withColumn("at", F.col("at") + F.expr("INTERVAL 5 HOURS"))
+
+    with pytest.raises(PartitionMismatchError, match="5 rows lie outside"):
+        materialize([stray], project, instance, partition_key="2026-01-03")
+    assert lake.tables.list_tables(_namespace(namespace)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "days", "reason"),
+    [
+        ({"metadata": {}}, DAYS, "does not name the column"),
+        (
+            {"metadata": {"partition_expr": "at", "write_mode": "replace"}},
+            DAYS,
+            "'replace' is not one of append, overwrite",
+        ),
+        ({}, StaticPartitionsDefinition(["a", "2026-01-03"]), "unpartitioned and daily partitioned"),
+        ({}, KOLKATA, "whole hour"),
+    ],
+)
+def test_what_this_version_cannot_store_is_refused_with_a_sentence(
+    project: CompiledArtifacts, instance: DagsterInstance, namespace: str, changes: Any, days: Any, reason: str
+) -> None:
+    @asset(
+        **{
+            "name": "odd",
+            "key_prefix": namespace,
+            "partitions_def": days,
+            "metadata": {"partition_expr": "at"},
+            **changes,
+        }
+    )
+    def odd(lake: LakeResource) -> DataFrame:
+        return lake.spark.range(0).withColumn("at", F.lit(None).cast("timestamp"))
+
+    key = "2026-03-29" if days is KOLKATA else "2026-01-03"
+    with pytest.raises(ConfigurationError, match=reason):
+        materialize([odd], project, instance, partition_key=key)
+
+
+@pytest.mark.parametrize("value", [None, 3, [1]])
+def test_a_value_that_is_no_frame_is_refused(
+    project: CompiledArtifacts, instance: DagsterInstance, namespace: str, value: Any
+) -> None:
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"})
+    def odd() -> Any:
+        return value
+
+    with pytest.raises(ConfigurationError, match="return a Spark DataFrame"):
+        materialize([odd], project, instance)
+
+
+def test_two_assets_on_one_table_are_refused_naming_both(project: CompiledArtifacts) -> None:
+    @asset(key=["gold", "metrics", "daily"], metadata={"write_mode": "append"})
+    def one() -> DataFrame: ...
+
+    @asset(key=["gold", "Metrics_daily"], metadata={"write_mode": "append"})
+    def two() -> DataFrame: ...
+
+    with pytest.raises(ConfigurationError, match=r"gold/metrics/daily and gold/Metrics_daily .* 'gold.Metrics_daily'"):
+        definitions([one, two], project)
+
+
+def test_an_unsaid_write_mode_is_warned_about_when_definitions_load(project: CompiledArtifacts) -> None:
+    @asset
+    def orders() -> DataFrame: ...
+
+    with pytest.warns(UserWarning, match=r"orders says no write_mode.*'public.orders'"):
+        definitions([orders], project)
+
+
+def test_a_key_that_is_no_table_name_is_refused_when_definitions_load(project: CompiledArtifacts) -> None:
+    @asset(key=["bronze", "x" * 200], metadata={"write_mode": "append"})
+    def long() -> DataFrame: ...
+
+    with pytest.raises(ConfigurationError, match="at most 128"):
+        definitions([long], project)
+
+
+def test_definitions_without_a_contract_name_the_command(tmp_path: Any) -> None:
+    with pytest.raises(ConfigurationError, match="floe init"):
+        create_definitions([], project=tmp_path)
+    (tmp_path / "floe.yaml").write_text("name: shop\n")
+    with pytest.raises(ConfigurationError, match="floe compile"):
+        create_definitions([], project=tmp_path)
+
+
+def test_a_contract_older_than_floe_yaml_is_warned_about(tmp_path: Any) -> None:
+    from floe_core.compiler import compile_project
+
+    (tmp_path / "floe.yaml").write_text("name: shop\n")
+    compile_project(tmp_path).artifacts.write()
+    (tmp_path / "floe.yaml").write_text("name: other\n")
+    with pytest.warns(UserWarning, match="floe compile"):
+        create_definitions([], project=tmp_path)
+
+
+def _namespace(name: str) -> Any:
+    from floe_core.identifiers import Namespace
+
+    return Namespace.from_string(name)
+
+
+_FAILS_ONCE = {"left": 0}
+
+
+def retried_job() -> Any:
+    """For `reconstructable`: an append that succeeds, then an asset that fails while `_FAILS_ONCE` says so."""
+    import os
+    from pathlib import Path
+
+    namespace = os.environ["FLOE_TEST_NAMESPACE"]
+
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"})
+    def first(lake: LakeResource) -> DataFrame:
+        return lake.spark.range(3)
+
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"}, ins={"first": AssetIn([namespace, "first"])})
+    def second(first: DataFrame) -> DataFrame:
+        if _FAILS_ONCE["left"] > 0:
+            _FAILS_ONCE["left"] -= 1
+            raise RuntimeError("not yet")
+        return first
+
+    everything = define_asset_job("everything", executor_def=in_process_executor)
+    built = create_definitions([first, second], project=Path(os.environ["FLOE_TEST_PROJECT"]), jobs=[everything])
+    return built.resolve_job_def("everything")
+
+
+def test_a_retry_of_the_whole_run_does_not_append_again_and_a_new_run_does(
+    lake: Lake,
+    project: CompiledArtifacts,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+) -> None:
+    monkeypatch.setenv("FLOE_TEST_NAMESPACE", namespace)
+    monkeypatch.setenv("FLOE_TEST_PROJECT", str(project.root))
+    _FAILS_ONCE["left"] = 1
+    with DagsterInstance.local_temp(str(tmp_path)) as instance:
+        job = reconstructable(retried_job)
+        failed = execute_job(job, instance, raise_on_error=False, run_config=QUIET)
+        assert not failed.success
+        retry = ReexecutionOptions(parent_run_id=failed.run_id)
+        automatic = execute_job(
+            job, instance, run_config=QUIET, reexecution_options=retry, tags={"dagster/retry_number": "1"}
+        )
+        assert automatic.success
+        assert lake.read(f"{namespace}.first").count() == 3
+        assert lake.read(f"{namespace}.second").count() == 3
+        deliberate = execute_job(job, instance, run_config=QUIET, reexecution_options=retry)
+        assert deliberate.success
+        assert lake.read(f"{namespace}.first").count() == 6

@@ -1,0 +1,59 @@
+"""One lake and one Spark session for the whole test process; each test works in a namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.compiler import compile_project
+from floe_core.identifiers import TableIdentifier
+from floe_spark import Lake
+
+# Tests say what they need; the machine's own settings must not leak in.
+for name in ("FLOE_ENV", "DAGSTER_HOME"):
+    os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
+    """A compiled project with nothing in it but the defaults."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "floe.yaml").write_text("name: tests\n", encoding="utf-8")
+    artifacts = compile_project(root).artifacts
+    artifacts.write()
+    return artifacts
+
+
+@pytest.fixture(scope="session")
+def lake(project: CompiledArtifacts) -> Iterator[Lake]:
+    opened = Lake(project)
+    spark = opened.spark
+    yield opened
+    spark.stop()
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"ns_{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def table(namespace: str) -> TableIdentifier:
+    """The name of a table that does not exist yet."""
+    return TableIdentifier(namespace=(namespace,), name="events")
+
+
+@pytest.fixture
+def new_project(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a floe.yaml into an empty folder and return the folder."""
+
+    def create(text: str) -> Path:
+        (tmp_path / "floe.yaml").write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return create
