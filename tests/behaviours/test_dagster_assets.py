@@ -60,11 +60,11 @@ def bronze(namespace: str, days: Any = DAYS, **changes: Any) -> AssetsDefinition
         **changes,
     }
 
-    @asset(name="events", **arguments)
     def events(context: AssetExecutionContext, lake: LakeResource) -> DataFrame:
         return hourly_rows(context, lake)
 
-    return events
+    built: AssetsDefinition = asset(name="events", **arguments)(events)
+    return built
 
 
 def definitions(assets: Iterable[Any], project: CompiledArtifacts) -> Definitions:
@@ -159,7 +159,7 @@ def test_the_materialization_says_what_was_written(
 ) -> None:
     result = materialize([bronze(namespace)], project, instance, partition_key="2026-01-03")
     (event,) = result.get_asset_materialization_events()
-    metadata = {key: value.value for key, value in event.materialization.metadata.items()}
+    metadata: dict[str, Any] = {key: value.value for key, value in event.materialization.metadata.items()}
     (snapshot,) = lake.tables.list_snapshots(lake.tables.list_tables(_namespace(namespace))[0])
     assert metadata["dagster/table_name"] == f"{namespace}.events"
     assert metadata["dagster/partition_row_count"] == 24
@@ -217,18 +217,11 @@ def test_rows_of_another_day_fail_the_step_and_nothing_is_written(
 def test_what_this_version_cannot_store_is_refused_with_a_sentence(
     project: CompiledArtifacts, instance: DagsterInstance, namespace: str, changes: Any, days: Any, reason: str
 ) -> None:
-    @asset(
-        **{
-            "name": "odd",
-            "key_prefix": namespace,
-            "partitions_def": days,
-            "metadata": {"partition_expr": "at"},
-            **changes,
-        }
-    )
-    def odd(lake: LakeResource) -> DataFrame:
+    def compute(lake: LakeResource) -> DataFrame:
         return lake.spark.range(0).withColumn("at", F.lit(None).cast("timestamp"))
 
+    arguments = {"key_prefix": namespace, "partitions_def": days, "metadata": {"partition_expr": "at"}, **changes}
+    odd: AssetsDefinition = asset(name="odd", **arguments)(compute)
     key = "2026-03-29" if days is KOLKATA else "2026-01-03"
     with pytest.raises(ConfigurationError, match=reason):
         materialize([odd], project, instance, partition_key=key)
@@ -248,10 +241,10 @@ def test_a_value_that_is_no_frame_is_refused(
 
 def test_two_assets_on_one_table_are_refused_naming_both(project: CompiledArtifacts) -> None:
     @asset(key=["gold", "metrics", "daily"], metadata={"write_mode": "append"})
-    def one() -> DataFrame: ...
+    def one() -> Any: ...
 
     @asset(key=["gold", "Metrics_daily"], metadata={"write_mode": "append"})
-    def two() -> DataFrame: ...
+    def two() -> Any: ...
 
     with pytest.raises(ConfigurationError, match=r"gold/metrics/daily and gold/Metrics_daily .* 'gold.Metrics_daily'"):
         definitions([one, two], project)
@@ -259,7 +252,7 @@ def test_two_assets_on_one_table_are_refused_naming_both(project: CompiledArtifa
 
 def test_an_unsaid_write_mode_is_warned_about_when_definitions_load(project: CompiledArtifacts) -> None:
     @asset
-    def orders() -> DataFrame: ...
+    def orders() -> Any: ...
 
     with pytest.warns(UserWarning, match=r"orders says no write_mode.*'public.orders'"):
         definitions([orders], project)
@@ -267,7 +260,7 @@ def test_an_unsaid_write_mode_is_warned_about_when_definitions_load(project: Com
 
 def test_a_key_that_is_no_table_name_is_refused_when_definitions_load(project: CompiledArtifacts) -> None:
     @asset(key=["bronze", "x" * 200], metadata={"write_mode": "append"})
-    def long() -> DataFrame: ...
+    def long() -> Any: ...
 
     with pytest.raises(ConfigurationError, match="at most 128"):
         definitions([long], project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -127,8 +128,17 @@ def _probe(lake: Lake) -> str:
         if seen != 3:
             raise FloeError(f"Spark wrote 3 rows and PyIceberg read {seen}; the engines do not see the same table")
     finally:
-        if lake.tables.table_exists(identifier):
-            lake.tables.drop_table(identifier, purge=True)
-        if str(namespace) in lake.tables.catalog_plugin.list_namespaces():
-            lake.tables.catalog_plugin.delete_namespace(str(namespace))
+        _remove(lake, namespace, identifier)
     return "a probe table written by Spark was read by PyIceberg, and removed"
+
+
+def _remove(lake: Lake, namespace: Namespace, identifier: TableIdentifier) -> None:
+    from floe_spark.names import table_name
+
+    if lake.tables.table_exists(identifier):
+        lake.spark.sql(f"DROP TABLE {table_name(identifier)} PURGE")
+    if str(namespace) in lake.tables.catalog_plugin.list_namespaces():
+        lake.tables.catalog_plugin.delete_namespace(str(namespace))
+    folder = lake.tables.storage_plugin.get_warehouse_uri(str(namespace))
+    if folder.startswith("file://"):  # purging leaves empty folders; this one is the probe's own
+        shutil.rmtree(folder.removeprefix("file://"), ignore_errors=True)

@@ -33,6 +33,15 @@ __all__ = ["Materialized", "Pipeline", "RunFailedError", "RunReport", "StepEvent
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
+# Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes.
+_DAGSTER_SETTINGS = """\
+telemetry:
+  enabled: false
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
+_INTERRUPTIONS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -183,6 +192,8 @@ class Pipeline:
                 **arguments,
             )
         report = RunReport((run_id,), tuple(seen))
+        if _was_interrupted(result):
+            raise KeyboardInterrupt
         if not result.success:
             raise RunFailedError(_failure(result), report)
         return report
@@ -226,7 +237,7 @@ def _dagster_home(root: Path) -> Iterator[Path]:
     home.mkdir(parents=True, exist_ok=True)
     settings = home / "dagster.yaml"
     if not settings.exists():
-        settings.write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
+        settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
     try:
         yield home
@@ -349,6 +360,19 @@ def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
         snapshot_id=int(metadata["floe/snapshot_id"]),
         schema_change=metadata["floe/schema_change"],
         deduplicated=metadata["floe/deduplicated"],
+    )
+
+
+def _was_interrupted(result: ExecuteInProcessResult) -> bool:
+    """Dagster turns Ctrl-C into a failed or canceled run; for the user it is still Ctrl-C."""
+    return any(
+        event.event_type is DagsterEventType.RUN_CANCELED
+        or (
+            event.event_type is DagsterEventType.STEP_FAILURE
+            and event.step_failure_data.error is not None
+            and any(name in event.step_failure_data.error.to_string() for name in _INTERRUPTIONS)
+        )
+        for event in result.all_events
     )
 
 

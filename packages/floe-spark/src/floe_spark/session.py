@@ -60,18 +60,20 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
 
 def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path) -> dict[str, str]:
     """Every Spark setting of a session: Floe's defaults, the user's over them, the catalog over all."""
-    conf = {
-        "spark.sql.extensions": _EXTENSIONS,
-        "spark.redaction.regex": SPARK_REDACTION_REGEX,
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-    }
+    if settings.remote:
+        # The server has its jars and extensions already; what belongs to its start cannot be set from here.
+        return {key: value for key, value in {**settings.conf, **world}.items() if key not in _LISTS}
     master = settings.master or "local[*]"
-    if not settings.remote:
-        conf["spark.master"] = master
-        conf["spark.log.level"] = "WARN"
+    conf = {
+        "spark.master": master,
+        "spark.log.level": "WARN",
+        "spark.redaction.regex": SPARK_REDACTION_REGEX,
+        "spark.sql.extensions": _EXTENSIONS,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.jars.packages": iceberg_runtime(pyspark.__version__),
+    }
     cores = _local_cores(master)
-    if cores is not None and not settings.remote:
+    if cores is not None:
         conf |= {
             # Twice the cores: small enough for quick tasks, large enough to spill little. 200 is for clusters.
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
@@ -80,15 +82,10 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
         }
-    packages = {"spark.jars.packages": iceberg_runtime(pyspark.__version__)}
-    conf = _joined(conf, packages, settings.conf, world)
+    conf = _joined(conf, settings.conf, world)
     if settings.jars is not None:
         conf = _joined(conf, {"spark.jars": ",".join(_local_jars(root / settings.jars))})
         del conf["spark.jars.packages"]
-    if settings.remote:
-        # The server has its jars already, and what belongs to its start cannot be set from here.
-        for key in ("spark.jars.packages", "spark.jars", "spark.sql.extensions", "spark.redaction.regex"):
-            conf.pop(key, None)
     return conf
 
 

@@ -51,16 +51,14 @@ def floe() -> None:
 def main() -> NoReturn:
     """Run the command line: 0 done, 1 failed, 2 usage, 3 refused, 130 interrupted."""
     try:
-        floe(standalone_mode=False)
-    except click.exceptions.Exit as exc:
-        sys.exit(exc.exit_code)
+        code = floe(standalone_mode=False)  # Click returns the code of an Exit instead of raising it
     except click.ClickException as exc:
         exc.show()
         sys.exit(exc.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; tables show nothing of the write that was under way", err=True)
         _leave(130)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _leave(code: int) -> NoReturn:

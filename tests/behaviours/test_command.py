@@ -1,0 +1,222 @@
+"""The floe command as its users run it: another process, a real project, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floe_core.compiler import compile_project
+from floe_core.plugins import create_catalog_plugin, create_storage_plugin
+from floe_iceberg import IcebergTableManager
+
+FLOE = str(Path(sys.executable).parent / "floe")
+
+
+def floe(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [FLOE, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def tables(root: Path) -> IcebergTableManager:
+    artifacts = compile_project(root).artifacts
+    return IcebergTableManager(create_catalog_plugin(artifacts), create_storage_plugin(artifacts))
+
+
+def rows(root: Path, name: str) -> int:
+    from floe_core.identifiers import TableIdentifier
+
+    return int(tables(root).load_table(TableIdentifier.from_string(name)).scan().to_arrow().num_rows)
+
+
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project as `floe init` makes it, run once as the README says."""
+    folder = tmp_path_factory.mktemp("starter")
+    created = floe("init", "x", cwd=folder)
+    assert created.returncode == 0, created.stderr
+    assert "floe run" in created.stdout
+    ran = floe("run", cwd=folder / "x")
+    assert ran.returncode == 0, ran.stderr
+    (folder / "x" / "first-run.txt").write_text(ran.stdout)
+    assert ran.stderr == ""
+    return folder / "x"
+
+
+def test_a_new_project_runs_as_it_was_generated(starter: Path) -> None:
+    shown = (starter / "first-run.txt").read_text()
+    for word in ("bronze.measurements", "gold.daily_averages", "14,400", "snapshot"):
+        assert word in shown
+    assert rows(starter, "bronze.measurements") == 14_400
+
+
+def test_missing_partitions_are_filled_and_told_as_json(starter: Path) -> None:
+    ran = floe("run", "--missing", "--json", cwd=starter)
+    report = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert report["ok"] is True
+    by_table = {one["table"]: one for one in report["materialized"]}
+    assert by_table["bronze.measurements"]["partitions"] == "2026-01-01...2026-01-06"
+    assert by_table["bronze.measurements"]["rows"] == 6 * 14_400
+    assert rows(starter, "gold.daily_averages") == 70
+    again = floe("run", "--missing", "--json", cwd=starter)
+    assert json.loads(again.stdout) == {"ok": True, "error": None, "runs": [], "materialized": []}
+
+
+def test_the_doctor_finds_everything_well_and_leaves_nothing_behind(starter: Path) -> None:
+    before = sorted(path for path in (starter / ".floe" / "warehouse").rglob("*") if path.is_file())
+    examined = floe("doctor", "--json", cwd=starter)
+    report = json.loads(examined.stdout)
+    assert examined.returncode == 0, report
+    assert [check["name"] for check in report["checks"]] == ["java", "catalog", "storage", "place", "spark", "tables"]
+    assert all(check["ok"] for check in report["checks"])
+    assert sorted(path for path in (starter / ".floe" / "warehouse").rglob("*") if path.is_file()) == before
+    assert tables(starter).catalog_plugin.list_namespaces() == ["bronze", "gold"]
+
+
+def test_the_doctor_says_when_a_lake_was_copied(starter: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(starter, copy)
+    # Without Java the examination would end before it: keep it, and let Spark's part fail fast.
+    examined = floe("doctor", "--json", cwd=copy)
+    checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
+    assert examined.returncode == 1
+    assert "moved or copied" in checks["place"]["message"]
+    assert "floe run --missing" in checks["place"]["message"]
+
+
+@pytest.mark.parametrize("version", ['openjdk version "11.0.2"', 'java version "1.8.0_402"'])
+def test_an_old_java_is_one_sentence_and_exit_code_1(starter: Path, tmp_path: Path, version: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+    java.chmod(0o755)
+    for command in (["run"], ["doctor"]):
+        ran = floe(*command, cwd=starter, JAVA_HOME=str(tmp_path))
+        assert ran.returncode == 1
+        assert "Spark needs Java 17 or newer" in ran.stdout + ran.stderr
+        assert "Traceback" not in ran.stdout + ran.stderr
+
+
+BROKEN = {
+    "import": ("import nothing_like_this\n", "importing definitions failed at definitions.py:1"),
+    "empty": ("", "must hold one Definitions object"),
+    "syntax": ("def (:\n", "importing definitions failed"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(BROKEN))
+def test_a_broken_pipeline_module_is_named(new_project: Any, kind: str) -> None:
+    root = new_project("name: shop\n")
+    (root / "definitions.py").write_text(BROKEN[kind][0])
+    ran = floe("run", cwd=root)
+    assert ran.returncode == 1
+    assert BROKEN[kind][1] in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_missing_pipeline_module_is_named(new_project: Any) -> None:
+    ran = floe("run", cwd=new_project("name: shop\npipeline: {definitions: shop.assets}\n"))
+    assert ran.returncode == 1
+    assert "shop/assets.py" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--partition", "2026-02-01"], "there is no partition '2026-02-01'; they go from 2026-01-01 to 2026-01-07"),
+        (["--partition-range", "2026-01-01"], "START...END"),
+        (["--partition-range", "2026-01-05...2026-01-02"], "swap them"),
+        (["--select", "bronze/nothing"], "no asset bronze/nothing"),
+        (["--select", "gold/daily_averages", "--missing"], "no selected asset is partitioned"),
+    ],
+)
+def test_a_wrong_choice_of_partitions_is_told(starter: Path, arguments: list[str], reason: str) -> None:
+    ran = floe("run", *arguments, cwd=starter)
+    assert ran.returncode == 1
+    assert reason in ran.stderr
+
+
+def test_wrong_usage_is_exit_code_2_and_refusal_is_3(starter: Path) -> None:
+    assert floe("run", "--partition", "x", "--missing", cwd=starter).returncode == 2
+    assert floe("frobnicate", cwd=starter).returncode == 2
+    refused = floe("init", "x", cwd=starter.parent)
+    assert refused.returncode == 3
+    assert "choose another name" in refused.stderr
+    named = floe("init", "../x", cwd=starter)
+    assert named.returncode == 1
+    assert "is not a valid name" in named.stderr
+
+
+SLOW = """
+from pathlib import Path
+from dagster import asset
+from pyspark.sql import DataFrame
+from floe_dagster import LakeResource, create_definitions
+
+def crawl(batches):
+    import time
+    for batch in batches:
+        Path("MARKER").touch()
+        time.sleep(120)
+        yield batch
+
+@asset(metadata={"write_mode": "append"})
+def quick(lake: LakeResource) -> DataFrame:
+    return lake.spark.range(5)
+
+@asset(metadata={"write_mode": "append"}, deps=[quick])
+def slow(lake: LakeResource) -> DataFrame:
+    return lake.spark.range(1000).coalesce(1).mapInArrow(crawl, "id long")
+
+@asset(metadata={"write_mode": "append"}, deps=[slow])
+def fails(lake: LakeResource) -> DataFrame:
+    raise ValueError("the till is empty")
+
+defs = create_definitions([quick, slow, fails])
+"""
+
+
+def test_ctrl_c_leaves_nothing_half_written_and_exits_with_130(new_project: Any) -> None:
+    root: Path = new_project("name: shop\n")
+    marker = root / "computing"
+    (root / "definitions.py").write_text(SLOW.replace("MARKER", str(marker)))
+    process = subprocess.Popen(
+        [FLOE, "run"], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not marker.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    assert marker.exists(), process.communicate(timeout=10)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group hears it
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert rows(root, "public.quick") == 5
+    assert tables(root).catalog_plugin.list_tables("public") == ["quick"]
+
+
+def test_a_failing_asset_is_told_with_its_own_words_and_the_rest_stays(new_project: Any) -> None:
+    root: Path = new_project("name: shop\n")
+    (root / "definitions.py").write_text(SLOW.replace("time.sleep(120)", "pass").replace("MARKER", str(root / "m")))
+    ran = floe("run", cwd=root)
+    assert ran.returncode == 1
+    assert "fails failed: ValueError: the till is empty" in ran.stderr
+    assert "public.slow" in ran.stdout
+    assert rows(root, "public.slow") == 1000

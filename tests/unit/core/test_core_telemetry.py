@@ -1,0 +1,194 @@
+"""Each operation is one span and one log event."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]  # ships no types
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from floe_core import telemetry
+from floe_core.errors import ConfigurationError, TableNotFoundError
+from floe_core.models import StorageErrorDetail
+from floe_core.spec import ObservabilityConfig
+from floe_core.telemetry import configure, operation
+
+
+def events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+JSON = ObservabilityConfig(log_format="json", log_level="info")
+
+
+@pytest.mark.usefixtures("configured_logs")
+def test_an_operation_is_one_span_and_one_event(
+    spans: InMemorySpanExporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(JSON, project="shop")
+    with operation("iceberg.append", table="bronze.orders", branch=None) as op:
+        op.set(num_rows=7, columns=["a", "b"], snapshot_id=None)
+        op.event("committed")
+    (span,) = spans.get_finished_spans()
+    assert span.name == "iceberg.append"
+    assert dict(span.attributes or {}) == {"table": "bronze.orders", "num_rows": 7, "columns": ("a", "b")}
+    assert [event.name for event in span.events] == ["committed"]
+    assert span.status.status_code is StatusCode.UNSET
+    (event,) = events(capsys)
+    assert event["event"] == "iceberg.append"
+    assert event["level"] == "info"
+    assert (event["table"], event["num_rows"], event["columns"]) == ("bronze.orders", 7, ["a", "b"])
+    assert event["seconds"] >= 0
+    assert event["timestamp"].endswith("Z")
+    assert not {"branch", "snapshot_id", "error"} & set(event)
+
+
+@pytest.mark.usefixtures("configured_logs")
+def test_a_failed_operation_is_one_span_and_one_event_with_the_error(
+    spans: InMemorySpanExporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(JSON, project="shop")
+    with pytest.raises(ValueError, match="no such day"), operation("iceberg.append", table="a.b"):
+        raise ValueError("no such day")
+    (span,) = spans.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == "ValueError: no such day"
+    assert span.events == ()
+    (event,) = events(capsys)
+    assert (event["level"], event["error"], event["table"]) == ("error", "ValueError: no such day", "a.b")
+
+
+@pytest.mark.usefixtures("configured_logs")
+def test_the_detail_of_a_storage_error_reaches_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(JSON, project="shop")
+    detail = StorageErrorDetail(error_type="NoSuchTable", operation="load", message="internal words")
+    with pytest.raises(TableNotFoundError), operation("iceberg.load_table"):
+        raise TableNotFoundError("table 'a.b' not found", detail=detail)
+    (event,) = events(capsys)
+    assert json.loads(event["detail"])["message"] == "internal words"
+
+
+@pytest.mark.usefixtures("configured_logs")
+def test_an_interruption_is_told_too(spans: InMemorySpanExporter, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(JSON, project="shop")
+    with pytest.raises(KeyboardInterrupt), operation("iceberg.append"):
+        raise KeyboardInterrupt
+    (span,) = spans.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert [event["level"] for event in events(capsys)] == ["error"]
+
+
+@pytest.mark.usefixtures("configured_logs")
+def test_operations_inside_operations_are_children(spans: InMemorySpanExporter) -> None:
+    configure(JSON, project="shop")
+    with operation("outer"), operation("inner"):
+        pass
+    inner, outer = spans.get_finished_spans()
+    assert (inner.name, outer.name) == ("inner", "outer")
+    assert inner.parent is not None
+    assert outer.context is not None
+    assert inner.parent.span_id == outer.context.span_id
+
+
+@pytest.mark.usefixtures("configured_logs")
+@pytest.mark.parametrize("name", ["error", "event", "name", "seconds", "detail", "level", "timestamp"])
+def test_no_attribute_can_hide_the_failure_of_an_operation(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    configure(JSON, project="shop")
+    with pytest.raises(ValueError, match="the real error"), operation("iceberg.append", **{name: "x"}):
+        raise ValueError("the real error")
+    (event,) = events(capsys)
+    assert event["event"] == "iceberg.append"
+    assert event["error"] == "ValueError: the real error"
+
+
+def test_the_console_format_is_for_people(configured_logs: None, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(ObservabilityConfig(log_format="console", log_level="info"), project="shop")
+    with operation("iceberg.append", table="a.b"):
+        pass
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "iceberg.append" in line
+    assert "table=a.b" in line
+    assert "\x1b" not in line, "no colours where nobody looks"
+
+
+@pytest.mark.parametrize(("level", "logged"), [("info", 2), ("warning", 1), ("error", 1)])
+def test_the_level_decides_what_is_logged(
+    configured_logs: None, capsys: pytest.CaptureFixture[str], level: str, logged: int
+) -> None:
+    configure(ObservabilityConfig.model_validate({"log_format": "json", "log_level": level}), project="shop")
+    with operation("fine"):
+        pass
+    with pytest.raises(ValueError), operation("failed"):
+        raise ValueError
+    assert len(events(capsys)) == logged
+
+
+def test_configuring_twice_does_not_log_twice(configured_logs: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        configure(JSON, project="shop")
+    with operation("once"):
+        pass
+    assert len(events(capsys)) == 1
+
+
+def test_a_library_is_silent_until_configured(capsys: pytest.CaptureFixture[str]) -> None:
+    script = "from floe_core.telemetry import operation\nwith operation('x'): pass\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_missing_exporter_is_told_with_what_to_install(
+    configured_logs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'floe-core\[otlp\]'"):
+        configure(ObservabilityConfig(otlp_endpoint="http://127.0.0.1:1"), project="shop")
+
+
+def test_spans_reach_the_collector() -> None:
+    received: list[ExportTraceServiceRequest] = []
+    service = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
+
+    class Collector(service.TraceServiceServicer):  # type: ignore[misc, name-defined]  # generated, without types
+        def Export(self, request: ExportTraceServiceRequest, _: object) -> ExportTraceServiceResponse:  # noqa: N802
+            received.append(request)
+            return ExportTraceServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    service.add_TraceServiceServicer_to_server(Collector(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    # The provider is global in a process, so the sender gets a process of its own.
+    script = (
+        "import sys\n"
+        "from floe_core import telemetry\n"
+        "from floe_core.spec import ObservabilityConfig\n"
+        "telemetry.configure(ObservabilityConfig(otlp_endpoint=sys.argv[1]), project='shop')\n"
+        "with telemetry.operation('iceberg.append', table='a.b', client_secret='planted-value'): pass\n"
+    )
+    try:
+        subprocess.run([sys.executable, "-c", script, f"http://127.0.0.1:{port}"], check=True, timeout=60)
+    finally:
+        server.stop(None).wait()
+    resources = [resource for request in received for resource in request.resource_spans]
+    assert [a.value.string_value for r in resources for a in r.resource.attributes if a.key == "service.name"] == [
+        "floe-shop"
+    ]
+    (span,) = [span for resource in resources for scope in resource.scope_spans for span in scope.spans]
+    assert span.name == "iceberg.append"
+    assert {a.key: a.value.string_value for a in span.attributes} == {"table": "a.b", "client_secret": "***"}
+
+
+def test_the_seam_is_small() -> None:
+    assert telemetry.__all__ == ["Operation", "configure", "operation"]

@@ -1,0 +1,35 @@
+"""What the command imports, and what it can do with few packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENGINES = "{'pyspark', 'pyiceberg', 'pyarrow', 'dagster', 'pandas'}"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["compile"], ["compile", "--json"], ["init", "y"]])
+def test_no_engine_is_imported_for(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "floe.yaml").write_text("name: shop\n")
+    program = (
+        "import sys; from floe_runtime.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as done: code = done.code\n"
+        f"assert not code and not {ENGINES} & set(sys.modules), (code, {ENGINES} & set(sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", program, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_a_command_that_needs_an_engine_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "floe.yaml").write_text("name: shop\n")
+    program = (
+        "import sys; sys.modules['dagster'] = None; sys.argv = ['floe', 'run']\n"
+        "from floe_runtime.cli import main; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "pip install 'floe-runtime[all]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
