@@ -25,7 +25,8 @@ table = TableIdentifier.from_string("bronze.raw.events")
 utc = timezone.utc
 day = lambda n: TableSlice.of_windows("at", [(datetime(2026, 1, n, tzinfo=utc), datetime(2026, 1, n + 1, tzinfo=utc))])
 both = TableSlice.of_windows("at", [(datetime(2026, 1, 1, tzinfo=utc), datetime(2026, 1, 3, tzinfo=utc))])
-frame = lake.spark.range(200).select("id", (F.lit(datetime(2026, 1, 1)) + F.expr("make_interval(0, 0, 0, id % 2)")).alias("at"))
+at = F.lit(datetime(2026, 1, 1)) + F.expr("make_interval(0, 0, 0, id % 2)")
+frame = lake.spark.range(200).select("id", at.alias("at"))
 by_day = [PartitionTransform(source_column="at", transform_type="day")]
 
 first = lake.write(frame, table, mode=WriteMode.OVERWRITE, slice=both, partition_by=by_day, write_id="w1")

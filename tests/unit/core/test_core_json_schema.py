@@ -12,7 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from floe_core.compiler import compile_project
-from floe_core.json_schema import contract_schema, spec_schema
+from floe_core.json_schema import contract_schema, spec_schema, write_spec_schema
 
 Project = Callable[[str], Path]
 
@@ -95,3 +95,10 @@ def test_schemas_are_json() -> None:
     for schema in (spec_schema(), contract_schema()):
         assert json.loads(json.dumps(schema)) == schema
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_the_schema_is_put_where_an_editor_finds_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        path = write_spec_schema(tmp_path)
+    assert path == tmp_path / ".floe" / "floe.schema.json"
+    assert json.loads(path.read_text()) == spec_schema()

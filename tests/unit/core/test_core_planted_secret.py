@@ -85,7 +85,7 @@ def test_it_is_not_shown_by_resolved_settings(artifacts: CompiledArtifacts, secr
 
 def test_it_is_not_shown_by_resolved_settings_of_a_plugin(tmp_path: Path, secret: str) -> None:
     settings = PluginSettings.model_validate(
-        {"type": "mine", "password": "${env:FLOE_TEST_SECRET}", "deep": {"token": "${env:FLOE_TEST_SECRET}"}}
+        {"type": "mine", "password": "${env:FLOE_TEST_SECRET}", "deep": [{"token": "${env:FLOE_TEST_SECRET}"}]}
     )
     assert not shows(repr(resolve_model(settings, root=tmp_path)), secret)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,9 +53,13 @@ class CompiledArtifacts(FloeSpec):
         """Write the contract under `.floe/` of its project; readers see the old one or the new one."""
         path = contract_path(self.root, self.environment)
         path.parent.mkdir(exist_ok=True)
-        staged = path.with_suffix(".json.new")
-        staged.write_bytes(self.to_bytes())
-        staged.replace(path)
+        # A name of its own: two writers that shared one would rename each other's file away, or half of it into place.
+        staged = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            staged.write_bytes(self.to_bytes())
+            staged.replace(path)
+        finally:
+            staged.unlink(missing_ok=True)
         return path
 
     @classmethod

@@ -64,10 +64,12 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
         spec, found = _check(merged, at)
         # What the base has wrong is reported once, and not again through each overlay.
         prefix = dotted(at) + "."
+        own = {dotted(path) for path, _ in _leaves(overlay)}
         problems += [
             problem
             for problem in found
-            if problem.path.startswith(prefix) and (problem.path[len(prefix) :], problem.message) not in known
+            if problem.path.startswith(prefix)
+            and ((path := problem.path[len(prefix) :]) in own or (path, problem.message) not in known)
         ]
         if name == environment:
             document, chosen = merged, spec
@@ -90,7 +92,9 @@ def is_stale(artifacts: CompiledArtifacts) -> bool:
 
 def _take_overlays(document: Document, problems: list[Problem]) -> dict[str, dict[str, Any]]:
     """Remove `environments` from the document and return its well-formed overlays."""
-    raw = document.data.pop("environments", None) or {}
+    raw = document.data.pop("environments", None)
+    if raw is None:
+        return {}
     if not isinstance(raw, dict):
         problems.append(_problem(document, ("environments",), "write environments as NAME: {overlay}"))
         return {}
@@ -162,19 +166,23 @@ def _leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 def _value_problem(path: KeyPath, value: Any) -> str | None:
     """Literal secrets and references that are none; the value itself is never shown."""
-    if not isinstance(value, str):
+    if value is None or isinstance(value, bool):
         return None
     key = path[-1]
     name = key.upper().replace(".", "_").replace("-", "_")
-    if is_credential_key(key) and not is_reference(value) and value.lower() not in ("true", "false", ""):
+    text = value if isinstance(value, str) else None
+    # A password of digits is a number to YAML, and a secret all the same.
+    if is_credential_key(key) and (text is None or not (is_reference(text) or text.lower() in ("true", "false", ""))):
         return (
             f'a secret must not stand in floe.yaml: write "${{env:{name}}}" and set {name} in the environment, '
             f'or "${{file:path}}" for a mounted file'
         )
-    password = uri_password(value)
+    if text is None:
+        return None
+    password = uri_password(text)
     if password is not None and not is_reference(password):
         return 'a password must not stand in floe.yaml: write it as "${env:NAME}" inside the address'
-    malformed = malformed_reference(value)
+    malformed = malformed_reference(text)
     if malformed:
         shown = malformed if len(malformed) <= 40 else malformed[:40] + "…"
         return f"{shown} is not a reference Floe knows: write ${{env:NAME}} or ${{file:path}}"
@@ -197,7 +205,7 @@ def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> 
     if kind == "extra_forbidden":
         parent = _model_at(FloeSpec, path[:-1], data)
         known = list(parent.model_fields) if parent else []
-        if len(path) == 1:
+        if len(path) == 1 and path[-1] != "environments":
             known.append("environments")
         return path, f"unknown key {path[-1]!r}{_nearest(path[-1], known)}"
     if kind == "missing":
@@ -260,6 +268,7 @@ def _plugin_problems(
         return
     schema = registry.get(kind, name).get_config_schema()
     if schema is None:
+        yield from (((key,), f"unknown key {key!r}") for key in settings if key != "type")
         return
     try:
         schema.model_validate(settings)

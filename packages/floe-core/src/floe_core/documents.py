@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ from floe_core.errors import ConfigurationError, Problem
 __all__ = ["Document", "KeyPath", "dotted", "read_document"]
 
 KeyPath = tuple[str, ...]
+
+# What a section is where it does not say; an overlay that says so does not replace it.
+_DEFAULT_TYPES = {"catalog": "sql", "storage": "local"}
 
 _Loader: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -57,8 +61,9 @@ def read_document(path: Path) -> Document:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
-        # The snippet PyYAML would print is left out: it may hold a secret.
-        raise ConfigurationError.of([Problem(f"not valid YAML: {exc.problem}", path.name, line)]) from None
+        # The snippet PyYAML would print is left out, and so is every word it quotes: they may hold a secret.
+        reason = re.sub(r"'[^']*'", lambda quoted: quoted[0] if len(quoted[0]) <= 3 else "…", str(exc.problem))
+        raise ConfigurationError.of([Problem(f"not valid YAML: {reason}", path.name, line)]) from None
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
         raise ConfigurationError.of(
             [Problem(f"not a text file in UTF-8 that YAML can read: {type(exc).__name__}", path.name)]
@@ -76,7 +81,10 @@ def read_document(path: Path) -> Document:
                 )
             ]
         )
-    document.data = _Reader(document).mapping(node, ())
+    try:
+        document.data = _Reader(document).mapping(node, ())
+    except RecursionError:
+        raise ConfigurationError.of([Problem("the file is nested too deeply", path.name)]) from None
     return document
 
 
@@ -110,7 +118,8 @@ class _Reader:
             return items
         try:
             return self._scalars.construct_object(node)
-        except (yaml.YAMLError, ValueError):
+        # What PyYAML raises for `!!bool maybe`, `!!int ""` and `!!timestamp soon` are plain slips of its own.
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError):
             self._problem("this value cannot be read; put it in quotes", node, path)
             return None
 
@@ -141,7 +150,7 @@ def _merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any
         same_kind = (
             isinstance(below, Mapping)
             and isinstance(value, Mapping)
-            and ("type" not in value or below.get("type") == value["type"])
+            and ("type" not in value or below.get("type", _DEFAULT_TYPES.get(key)) == value["type"])
         )
         merged[key] = _merge(below, value) if same_kind and isinstance(below, Mapping) else value
     return merged

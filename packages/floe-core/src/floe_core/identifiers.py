@@ -87,11 +87,23 @@ class TableIdentifier(BaseModel):
     @classmethod
     def from_asset_key(cls, key: Sequence[str], default_namespace: str = "public") -> TableIdentifier:
         """The first part is the namespace, the rest joined by `_`; a single part lands in the default namespace."""
+        if not key:
+            raise ConfigurationError("asset key [] has no parts: a table needs a name")
         namespace, name = (key[0], "_".join(key[1:])) if len(key) >= 2 else (default_namespace, key[0])
         try:
             return cls(namespace=tuple(namespace.split(".")) if len(key) < 2 else (namespace,), name=name)
         except ValidationError as exc:
             raise _name_error(f"asset key {list(key)!r}", exc) from exc
+
+
+def _in_utc(moment: datetime) -> datetime:
+    # Python compares moments of one zone by their wall clock, which shows the same hour twice when clocks go back.
+    if moment.tzinfo is None:
+        raise ValueError("start and end need a time zone")
+    return moment.astimezone(timezone.utc)
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 class ColumnRange(BaseModel):
@@ -100,20 +112,17 @@ class ColumnRange(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str
-    start: datetime
-    end: datetime
+    start: Moment
+    end: Moment
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.start.tzinfo is None or self.end.tzinfo is None:
-            raise ValueError("start and end need a time zone")
         if self.start >= self.end:
             raise ValueError(f"start {self.start} is not before end {self.end}")
         return self
 
     def __str__(self) -> str:
-        start, end = (moment.astimezone(timezone.utc) for moment in (self.start, self.end))
-        return f"{self.column} from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+        return f"{self.column} from {self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
 
 class TableSlice(BaseModel):
@@ -126,13 +135,15 @@ class TableSlice(BaseModel):
     @classmethod
     def of_windows(cls, column: str, windows: Iterable[tuple[datetime, datetime]]) -> TableSlice:
         """The union of time windows on one column; windows that touch become one."""
-        merged: list[tuple[datetime, datetime]] = []
-        for start, end in sorted(windows):
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        parts = [ColumnRange(column=column, start=start, end=end) for start, end in windows]
+        merged: list[ColumnRange] = []
+        for part in sorted(parts, key=lambda part: part.start):
+            if merged and part.start <= merged[-1].end:
+                end = max(merged[-1].end, part.end)
+                merged[-1] = ColumnRange(column=column, start=merged[-1].start, end=end)
             else:
-                merged.append((start, end))
-        return cls(ranges=tuple(ColumnRange(column=column, start=start, end=end) for start, end in merged))
+                merged.append(part)
+        return cls(ranges=tuple(merged))
 
     def __str__(self) -> str:
         return "; ".join(str(one) for one in self.ranges)

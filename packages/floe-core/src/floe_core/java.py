@@ -32,7 +32,7 @@ def java_version(executable: str) -> int | None:
     """The major version, or None if the program does not answer like a Java."""
     try:
         answer = subprocess.run(  # noqa: S603 - the path is the user's own Java
-            [executable, "-version"], capture_output=True, text=True, timeout=30, check=False
+            [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

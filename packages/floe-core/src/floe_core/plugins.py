@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from floe_core.errors import PluginError
-from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, StoragePlugin
+from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
 
 if TYPE_CHECKING:
     from floe_core.artifacts import CompiledArtifacts
@@ -57,6 +57,9 @@ class PluginType(str, Enum):
     QUALITY = "floe.quality"
 
 
+_PORTS: dict[PluginType, type] = {PluginType.CATALOG: CatalogPlugin, PluginType.STORAGE: StoragePlugin}
+
+
 def _installed(group: str) -> Iterable[EntryPoint]:
     return entry_points(group=group)
 
@@ -93,10 +96,13 @@ class PluginRegistry:
                 f"{word} plugin {name!r} of {_distribution(point)} cannot be imported: {type(exc).__name__}: {exc}; "
                 f"reinstall it, or uninstall it if you do not use it"
             ) from exc
-        if not (isinstance(plugin, type) and issubclass(plugin, Plugin)):
+        port = _PORTS.get(kind, Plugin)
+        if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin, port)):
             raise PluginError(
-                f"{word} plugin {name!r} of {_distribution(point)} is not a subclass of floe_core.ports.Plugin"
+                f"{word} plugin {name!r} of {_distribution(point)} is not a subclass of floe_core.ports.{port.__name__}"
             )
+        if not isinstance(getattr(plugin, "metadata", None), PluginMetadata):
+            raise PluginError(f"{word} plugin {name!r} of {_distribution(point)} has no metadata: PluginMetadata(...)")
         _check_api(word, name, plugin)
         return plugin
 

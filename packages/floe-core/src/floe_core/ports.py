@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,9 +47,9 @@ class PluginMetadata(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, StringConstraints(pattern=re.compile(r"^[a-z][a-z0-9_-]*$"))]
-    version: Annotated[str, StringConstraints(pattern=re.compile(r"^\d+\.\d+\.\d+$"))]
-    floe_api_version: Annotated[str, StringConstraints(pattern=re.compile(r"^\d+\.\d+$"))]
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
+    version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+    floe_api_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
     description: str = ""
     dependencies: tuple[str, ...] = Field(default=(), description="names of the plugins this one needs")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
 
-__all__ = ["CREDENTIAL_KEY", "MASK", "SPARK_REDACTION_REGEX", "is_credential_key", "protect", "redact"]
+__all__ = ["CREDENTIAL_KEY", "MASK", "SPARK_REDACTION_REGEX", "is_credential_key", "masked", "protect", "redact"]
 
 MASK: Final = "***"
 
@@ -15,7 +18,7 @@ SPARK_REDACTION_REGEX: Final = (
     r"|sas[._-]|authorization|(jdbc|catalog)[^,]*\.uri"
 )
 CREDENTIAL_KEY: Final = re.compile(
-    r"(?i)secret|passw(or)?d|token$|credential|access[._-]?key|account[._-]?key|private[._-]?key|api[._-]?key"
+    r"(?i)secret|passw(or)?d|token$|credential(?!s?[._-]provider)|access[._-]?key|account[._-]?key|private[._-]?key|api[._-]?key"
     r"|(^|[._-])sas([._-]|$)|authorization"
 )
 
@@ -30,7 +33,20 @@ def is_credential_key(key: str) -> bool:
 def protect(secret: str) -> None:
     """From now on, this value is masked wherever Floe prints, logs or traces."""
     if len(secret) >= 4:  # masking "a" everywhere would destroy every message and protect nothing
-        _protected.add(secret)
+        # In the disguises of repr(), JSON and addresses too.
+        disguises = (repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret), quote(secret, safe=""))
+        _protected.update((secret, *disguises))
+
+
+def masked(key: str, value: Any) -> Any:
+    """A value as it may be shown: without protected values, and without what a credential-like key holds."""
+    if isinstance(value, Mapping):
+        return {name: masked(str(name), item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(key, item) for item in value]
+    if isinstance(value, str):
+        return MASK if is_credential_key(key) else redact(value)
+    return value
 
 
 def redact(text: str) -> str:

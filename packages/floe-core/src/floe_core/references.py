@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from floe_core.errors import ConfigurationError
-from floe_core.redaction import is_credential_key, protect
+from floe_core.redaction import is_credential_key, protect, redact
 
 __all__ = [
     "Reference",
@@ -25,6 +25,12 @@ __all__ = [
 ]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+
+_ADDRESS = r"(?:[A-Za-z][A-Za-z0-9+.-]*:)+//"
+_URI_PASSWORD = re.compile(_ADDRESS + r"(?:\$\{[^{}]*\}|[^/@:$]|\$(?!\{))*:(?P<password>.+)@[^@/]+")
+_URI_PARAMETER = re.compile(
+    _ADDRESS + r".*[;?&](?i:[\w.-]*(?:passw(?:or)?d|token|secret))=(?P<password>\$\{[^{}]*\}|[^;&#]+)"
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -55,7 +61,10 @@ class Reference:
             raise ConfigurationError(f"{self}: {problem}")
         if self.scheme == "env":
             return os.environ[self.target]
-        return (root / self.target).read_text(encoding="utf-8").rstrip("\r\n")
+        try:
+            return (root / self.target).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigurationError(f"{self}: the file cannot be read as text: {type(exc).__name__}") from None
 
 
 def references_in(text: str) -> list[Reference]:
@@ -81,7 +90,15 @@ def resolve(text: str, *, root: Path) -> str:
 
 def resolve_model(model: Model, *, root: Path) -> Model:
     """The same settings with every reference resolved; secrets are protected from then on."""
-    return type(model).model_validate({name: _resolve_value(name, item, root) for name, item in model})
+    resolved = {name: _resolve_value(name, item, root) for name, item in model}
+    try:
+        return type(model).model_validate(resolved)
+    except ValidationError as exc:
+        reasons = "; ".join(
+            ": ".join([*map(str, error["loc"]), error["msg"].removeprefix("Value error, ")])
+            for error in exc.errors(include_input=False, include_url=False)
+        )
+        raise ConfigurationError(f"what the references hold does not fit: {redact(reasons)}") from None
 
 
 def _resolve_value(key: str, value: Any, root: Path) -> Any:
@@ -91,16 +108,17 @@ def _resolve_value(key: str, value: Any, root: Path) -> Any:
         if is_credential_key(key):
             return _resolve_secret(value, root)
         resolved = resolve(value, root=root)
-        password = uri_password(resolved)
-        if password:
-            protect(password)
+        written = uri_password(value)
+        if written:
+            _resolve_secret(written, root)
+        protect(uri_password(resolved) or "")
         return resolved
     if isinstance(value, BaseModel):
         return {name: _resolve_value(name, item, root) for name, item in value}
     if isinstance(value, Mapping):
         return {name: _resolve_value(str(name), item, root) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_resolve_value(key, item, root) for item in value)
+    if isinstance(value, list | tuple):
+        return type(value)(_resolve_value(key, item, root) for item in value)
     return value
 
 
@@ -111,6 +129,6 @@ def _resolve_secret(text: str, root: Path) -> str:
 
 
 def uri_password(text: str) -> str | None:
-    """The password inside `scheme://user:password@host`, or None."""
-    found = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@:]*:(?P<password>.+)@[^@/]+", text)
+    """The password inside `scheme://user:password@host` or `scheme://host;token=password`, or None."""
+    found = _URI_PASSWORD.match(text) or _URI_PARAMETER.match(text)
     return found["password"] if found else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from floe_core.identifiers import Name
+from floe_core.redaction import masked
 from floe_core.references import is_reference
 
 __all__ = [
@@ -54,8 +56,18 @@ _DURATION = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SIZES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Shown(BaseModel):
+    """Settings that may hold resolved secrets: neither their repr nor their refusals show them."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, masked(name or "", value)
+
+
+class Settings(_Shown):
+    model_config = ConfigDict(extra="forbid")
 
 
 def _secret_text(secret: SecretStr) -> str:
@@ -68,7 +80,10 @@ def _secret_text(secret: SecretStr) -> str:
 def _parse_duration(value: Any) -> Any:
     found = re.fullmatch(r"(\d+)([smhd])", value) if isinstance(value, str) else None
     if found:
-        return timedelta(**{_DURATION[found[2]]: int(found[1])})
+        try:
+            return timedelta(**{_DURATION[found[2]]: int(found[1])})
+        except OverflowError:
+            raise ValueError(f"{value} is longer than any calendar") from None
     if isinstance(value, timedelta):
         return value
     raise ValueError("write a duration as a whole number and a unit: 90s, 30m, 12h or 7d")
@@ -110,7 +125,11 @@ Size = Annotated[
     Field(gt=0),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^\d+ ?(KB|MB|GB)$"}, {"type": "integer"}]}),
 ]
-Text = Annotated[str, BeforeValidator(_as_text)]
+Text = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}),
+]
 
 
 class RetryConfig(Settings):
@@ -138,7 +157,7 @@ class SqlCatalogConfig(CatalogConfig):
 
     @model_validator(mode="after")
     def _check_uri(self) -> Self:
-        if not re.fullmatch(r"sqlite:///[^?]+", self.uri):
+        if not is_reference(self.uri) and not re.fullmatch(r"sqlite:///[^?]+", self.uri):
             raise ValueError("uri: write sqlite:///path/to/catalog.db, with the path relative to floe.yaml")
         return self
 
@@ -208,18 +227,21 @@ class S3StorageConfig(StorageConfig):
     secret_access_key: Secret | None = None
 
 
-class PluginSettings(BaseModel):
+class PluginSettings(_Shown):
     """A catalog or storage from an installed plugin, which checks the keys itself."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
-    type: str
+    # Without the `not`, a misspelt key of a built-in type would pass as the key of some plugin.
+    type: str = Field(json_schema_extra={"not": {"enum": ["sql", "rest", "polaris", "local", "s3"]}})
 
 
 def _tag_of(default: str, known: frozenset[str]) -> Discriminator:
     def tag(value: Any) -> str:
         kind = value.get("type", default) if isinstance(value, dict) else getattr(value, "type", default)
-        return kind if kind in known else "plugin" if isinstance(kind, str) else default
+        if not isinstance(kind, str):
+            return default
+        return kind if kind in known else "plugin"
 
     return Discriminator(tag)
 
@@ -262,7 +284,7 @@ class SparkConfig(Settings):
     def _check_target(self) -> Self:
         if self.master and self.remote:
             raise ValueError("master and remote exclude each other: keep one")
-        if self.remote and not self.remote.startswith("sc://"):
+        if self.remote and not is_reference(self.remote) and not self.remote.startswith("sc://"):
             raise ValueError("remote: write the Spark Connect server as sc://host:15002")
         return self
 
@@ -283,8 +305,14 @@ class CompactPolicy(Settings):
     target_file_size: Size = 128 * 2**20
 
 
+def _check_orphan_age(age: timedelta) -> timedelta:
+    if age < timedelta(days=1):
+        raise ValueError("this must be at least 1d: the files of a write that is still running look like orphans")
+    return age
+
+
 class OrphanPolicy(Settings):
-    older_than: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=3)
+    older_than: Annotated[Duration, AfterValidator(_check_orphan_age)] = timedelta(days=3)
 
 
 class MaintenanceConfig(Settings):

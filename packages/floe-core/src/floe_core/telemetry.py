@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from opentelemetry import trace
 from pydantic import SecretStr
 
 from floe_core.errors import ConfigurationError, FloeStorageError
-from floe_core.redaction import MASK, is_credential_key, redact
+from floe_core.redaction import MASK, is_credential_key, masked, redact
 
 if TYPE_CHECKING:
     from floe_core.spec import ObservabilityConfig
@@ -34,6 +34,8 @@ def _clean(key: str, value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [str(_clean(key, item)) for item in value]
+    if isinstance(value, Mapping):
+        return redact(str(masked(key, value)))
     return redact(str(value))
 
 
@@ -84,17 +86,17 @@ class Operation:
     def _finish(self, seconds: float, error: BaseException | None) -> None:
         facts = {**self._attributes, "seconds": round(seconds, 3)}
         if error is None:
-            _log.info(self._name, **facts)
+            _log.bind(**facts).info(self._name)
             return
         if isinstance(error, FloeStorageError) and error.detail is not None:
             facts["detail"] = error.detail.model_dump_json(exclude_none=True)
         message = redact(f"{type(error).__name__}: {error}")
         self._span.set_status(trace.StatusCode.ERROR, message)
-        _log.error(self._name, **facts, error=message)
+        _log.bind(**{**facts, "error": message}).error(self._name)
 
 
 @contextmanager
-def operation(name: str, **attributes: Any) -> Iterator[Operation]:
+def operation(name: str, /, **attributes: Any) -> Iterator[Operation]:
     """Span and log event around a block: `with operation("iceberg.append", table=str(table)) as op: ...`."""
     tracer = trace.get_tracer("floe")
     # The exception is recorded by _finish, redacted; the span's own recording would keep the raw text.

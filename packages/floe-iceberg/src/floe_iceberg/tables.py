@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import ConcurrencyConflictError, NamespaceAlreadyExistsError, TableNotFoundError
 from floe_core.identifiers import Namespace, TableIdentifier
@@ -95,21 +95,27 @@ class IcebergTableManager:
         """The snapshot a write made, or None if it did not commit."""
         return find_write(self.load_table(identifier), write_id)
 
-    # A writer that meets another's commit looks again: the column may be there by now.
-    @retry(
-        retry=retry_if_exception_type(ConcurrencyConflictError),
-        stop=stop_after_attempt(10),
-        wait=wait_random_exponential(0.1, max=2),
-        reraise=True,
-    )
-    def evolve_for(self, identifier: TableIdentifier, data: Schema, *, evolve: bool = True) -> SchemaChange:
-        """Make the table take this data: add and widen columns, or refuse and name every field in the way."""
-        table = self.load_table(identifier)
-        change = plan_change(table.schema(), data, name=identifier, evolve=evolve)
-        if change:
-            with (
-                operation("iceberg.evolve_schema", table=str(identifier), change=str(change)),
-                translated("evolve_schema", identifier),
-            ):
-                apply_change(table, change)
+    def evolve_for(
+        self, identifier: TableIdentifier, data: Schema, *, table: Table | None = None, evolve: bool = True
+    ) -> SchemaChange:
+        """Make the table take this data: add and widen columns, or refuse and name every field in the way.
+
+        `table` is the table as the caller has just loaded it, to save a look.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(ConcurrencyConflictError),
+            stop=stop_after_attempt(10),
+            wait=wait_random_exponential(0.1, max=2),
+            reraise=True,
+        ):
+            with attempt:
+                current = table if table and attempt.retry_state.attempt_number == 1 else self.load_table(identifier)
+                # A writer that met another's commit looks again: the column may be there by now.
+                change = plan_change(current.schema(), data, name=identifier, evolve=evolve)
+                if change:
+                    with (
+                        operation("iceberg.evolve_schema", table=str(identifier), change=str(change)),
+                        translated("evolve_schema", identifier),
+                    ):
+                        apply_change(current, change)
         return change

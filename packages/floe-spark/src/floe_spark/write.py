@@ -102,9 +102,12 @@ def write(
             raise FloeStorageError(
                 f"refused to replace all rows of '{identifier}' by nothing; if that is meant, allow it with allow_empty"
             )
-        result = _create(job, partition_by, {**DEFAULT_PROPERTIES, **(properties or {})})
+        table = manager.find_table(identifier)
+        result = None
+        if table is None:
+            result = _create(job, partition_by, {**DEFAULT_PROPERTIES, **(properties or {})})
         if result is None:
-            result = _write_existing(job, evolve=evolve)
+            result = _write_existing(job, table or manager.load_table(identifier), evolve=evolve)
         op.event("committed")
         op.set(
             num_rows=result.snapshot.count("added-records"),
@@ -117,9 +120,7 @@ def write(
 def _create(
     job: _Write, partition_by: Sequence[PartitionTransform], properties: Mapping[str, str]
 ) -> WriteResult | None:
-    """Create the table with its first rows in one commit; None if it is there already."""
-    if job.manager.table_exists(job.identifier):
-        return None
+    """Create the table with its first rows in one commit; None if somebody else was quicker."""
     job.manager.ensure_namespace(Namespace(levels=job.identifier.namespace))
     _data_schema(job.frame)  # refuses what Iceberg cannot hold, before anything happens
     writer = _checked(job, job.frame).writeTo(table_name(job.identifier)).options(**job.options)
@@ -131,19 +132,19 @@ def _create(
     try:
         _run(job, writer.create)
     except TableAlreadyExistsError:
-        return None  # somebody else was quicker: their table is written to like any other
+        return None  # their table is written to like any other
     return WriteResult(_committed(job), SchemaChange(), created=True)
 
 
-def _write_existing(job: _Write, *, evolve: bool) -> WriteResult:
-    table = job.manager.load_table(job.identifier)
+def _write_existing(job: _Write, table: Table, *, evolve: bool) -> WriteResult:
     done = find_write(table, job.write_id)
     if done is not None:
         return WriteResult(done, SchemaChange(), deduplicated=True)
     if job.slice is not None and job.mode is WriteMode.OVERWRITE:
         _refuse_unaligned(table, job.slice, job.identifier)
-    change = job.manager.evolve_for(job.identifier, to_iceberg_schema(to_arrow_schema(job.frame.schema)), evolve=evolve)
-    frame = _checked(job, _aligned(job))
+    change = job.manager.evolve_for(job.identifier, _data_schema(job.frame), table=table, evolve=evolve)
+    columns = [field.name for field in table.schema().fields] + [path[0] for path in change.added if len(path) == 1]
+    frame = _checked(job, _aligned(job, columns))
     writer = frame.writeTo(table_name(job.identifier)).options(**job.options)
     try:
         if job.mode is WriteMode.APPEND:
@@ -196,10 +197,12 @@ def _refuse_unaligned(table: Table, one: TableSlice, identifier: TableIdentifier
         )
 
 
-def _aligned(job: _Write) -> DataFrame:
+def _aligned(job: _Write, columns: Sequence[str]) -> DataFrame:
     """The frame in the order of the table's columns, NULL where the data has none."""
-    target = job.frame.sparkSession.table(table_name(job.identifier)).schema
+    if job.frame.columns == list(columns):
+        return job.frame
     present = {name.lower(): name for name in job.frame.columns}
+    target = job.frame.sparkSession.table(table_name(job.identifier)).schema
     return job.frame.select(
         [
             F.col(quoted(present[field.name.lower()])).alias(field.name)
@@ -246,8 +249,9 @@ def _outside_rows(job: _Write) -> PartitionMismatchError:
     column = quoted(job.slice.ranges[0].column)
     examples = [str(row[0]) for row in outside.select(F.col(column).cast("string")).distinct().limit(3).collect()]
     count = outside.count()
+    lie = "row lies" if count == 1 else "rows lie"
     return PartitionMismatchError(
-        f"{count} {'row lies' if count == 1 else 'rows lie'} outside the slice being written to '{job.identifier}' ({job.slice}): "
+        f"{count} {lie} outside the slice being written to '{job.identifier}' ({job.slice}): "
         f"{column} is {', '.join(examples)}, …; filter the data to its partition. Nothing was written"
     )
 

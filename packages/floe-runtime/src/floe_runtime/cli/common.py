@@ -79,9 +79,10 @@ def compile_here(project: Path | None, environment: str | None) -> CompiledArtif
 
 def observe(artifacts: CompiledArtifacts) -> None:
     """Log and trace as the project says."""
+    from floe_core.references import resolve_model
     from floe_core.telemetry import configure
 
-    configure(artifacts.observability, project=artifacts.name)
+    configure(resolve_model(artifacts.observability, root=artifacts.root), project=artifacts.name)
 
 
 def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> NoReturn:
