@@ -33,8 +33,16 @@ lock: $(UV)  ## Resolve requirements.lock anew
 demo: java $(STAMP)  ## Fill a small retailer's lakehouse and tell its story
 	@$(BIN)/floe demo --dir .demo $(ARGS)
 
-test: java $(STAMP)  ## Run the suite everyone runs
+test: java $(STAMP)  ## Run the suite everyone runs; ARGS="-k name" for a part of it
+ifdef ARGS
 	@$(BIN)/python -m pytest -m "not full" $(ARGS)
+else
+	@$(BIN)/python -m pytest -m "not full" --cov --cov-report=
+	@for name in core iceberg spark dagster runtime; do \
+		total=$$($(BIN)/coverage report --include="*/floe_$$name/*" --format=total) && \
+		echo "coverage of floe_$$name: $$total %" && [ "$$total" -ge 85 ] || { echo "floe_$$name is under 85 %"; exit 1; }; \
+	done
+endif
 
 test-full: java $(STAMP)  ## Run the slow and destructive rest
 	@$(BIN)/python -m pytest -m full $(ARGS)

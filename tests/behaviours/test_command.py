@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -111,6 +112,25 @@ def test_an_old_java_is_one_sentence_and_exit_code_1(starter: Path, tmp_path: Pa
         assert ran.returncode == 1
         assert "Spark needs Java 17 or newer" in ran.stdout + ran.stderr
         assert "Traceback" not in ran.stdout + ran.stderr
+
+
+def test_the_project_printed_in_the_readme_runs(new_project: Any) -> None:
+    root: Path = new_project("name: shop\n")
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (root / "definitions.py").write_text(re.findall(r"```python\n(.*?)```", readme, re.S)[0])
+    for day, amount in (("2026-01-05", 10), ("2026-01-06", 32)):
+        landing = root / "landing" / "orders" / day
+        landing.mkdir(parents=True)
+        (landing / "1.json").write_text(json.dumps({"ordered_at": f"{day}T12:00:00", "amount": amount}) + "\n")
+    ran = floe("run", "--partition-range", "2026-01-05...2026-01-06", "--json", cwd=root)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    report = json.loads(ran.stdout)
+    # The asset of the README takes one day at a time, so two days are two runs.
+    assert len(report["runs"]) == 2
+    from floe_core.identifiers import TableIdentifier
+
+    revenue = tables(root).load_table(TableIdentifier.from_string("gold.daily_revenue")).scan().to_arrow()
+    assert sorted(revenue["revenue"].to_pylist()) == [10, 32]
 
 
 BROKEN = {

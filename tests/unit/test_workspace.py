@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from floe_core.json_schema import contract_schema, spec_schema
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(path.name for path in (ROOT / "packages").iterdir())
@@ -66,3 +69,9 @@ def test_each_package_names_its_api(name: str) -> None:
     module = __import__(name.replace("-", "_"))
     for public in getattr(module, "__all__", []):
         assert getattr(module, public) is not None
+
+
+@pytest.mark.parametrize("name", ["floe.schema.json", "compiled.schema.json"])
+def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
+    schema = spec_schema() if name.startswith("floe") else contract_schema()
+    assert json.loads((ROOT / "docs" / "reference" / name).read_text()) == schema

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyiceberg import exceptions as iceberg
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError
 
 from floe_core import errors as floe
 from floe_core.models import StorageErrorDetail
@@ -56,10 +57,14 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
         floe.FloeStorageError,
         "files of '{name}' are not where the catalog says; if the lake was moved or copied, see: floe doctor",
     ),
-    (
-        OperationalError,
-        floe.CatalogConnectionError,
-        "the catalog database did not answer while working on '{name}'; is its file readable, and no writer stuck?",
+    *(
+        (
+            kind,
+            floe.CatalogConnectionError,
+            "the catalog database did not answer while working on '{name}': is it a readable and writable SQLite file, "
+            "and is no other process stuck in it?",
+        )
+        for kind in (DatabaseError, sqlite3.Error)
     ),
 )
 

@@ -117,7 +117,7 @@ class SqlCatalogPlugin(CatalogPlugin):
 
 # Two processes that open a new file at once both find no tables, and the slower one's CREATE TABLE fails.
 @retry(
-    retry=retry_if_exception_type(OperationalError),
+    retry=retry_if_exception_type((OperationalError, sqlite3.OperationalError)),
     stop=stop_after_attempt(10),
     wait=wait_random(0.05, 0.3),
     reraise=True,

@@ -35,12 +35,16 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
 }
 
 
+_JAVA_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
+
+
 def java_classes(exc: BaseException) -> list[str]:
     """Simple names of the Java exceptions behind a PySpark error, outermost first.
 
-    A classic session and a Connect server both print them at the head of a line; nothing else carries them in both.
+    A classic session and a Connect server both print them with their package; nothing else carries them in both.
     """
-    return re.findall(r"^(?:.*?Caused by: |.*?: )?(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b", str(exc), re.M)
+    told = (line for line in str(exc).splitlines() if not line.lstrip().startswith("at "))
+    return [name for line in told for name in _JAVA_CLASS.findall(line)]
 
 
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:

@@ -1,0 +1,135 @@
+"""The plugins of the embedded lake, without Spark."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from floe_core.errors import (
+    CatalogConnectionError,
+    FloeStorageError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from floe_core.identifiers import Namespace, TableIdentifier
+from floe_core.plugins import check_health, start
+from floe_core.ports import Catalog, FileIO
+from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.local_storage import LocalStoragePlugin
+from floe_iceberg.sql_catalog import BUSY_SECONDS, SqlCatalogPlugin
+
+SCHEMA = pa.schema([("n", pa.int64())])
+ORDERS = TableIdentifier.from_string("bronze.raw.orders")
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> IcebergTableManager:
+    storage = LocalStoragePlugin(LocalStorageConfig(), root=tmp_path)
+    start(storage)
+    return IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path), storage)
+
+
+def create(manager: IcebergTableManager, identifier: TableIdentifier = ORDERS) -> None:
+    manager.ensure_namespace(Namespace(levels=identifier.namespace))
+    location = manager.storage_plugin.get_warehouse_uri(".".join(identifier.namespace)) + f"/{identifier.name}"
+    manager.catalog_plugin.create_table(str(identifier), SCHEMA, location=location)
+
+
+def test_the_catalog_is_one_file_under_floe_in_wal_mode(manager: IcebergTableManager, tmp_path: Path) -> None:
+    assert isinstance(manager.catalog_plugin.connect(), Catalog)
+    assert manager.catalog_plugin.connect() is manager.catalog_plugin.connect()
+    with sqlite3.connect(tmp_path / ".floe" / "catalog.db") as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_both_engines_wait_for_each_others_locks(manager: IcebergTableManager) -> None:
+    conf = manager.catalog_plugin.get_spark_conf("lake", "file:///w")
+    assert conf["spark.sql.catalog.lake.jdbc.busy_timeout"] == str(BUSY_SECONDS * 1000)
+    assert f"timeout={BUSY_SECONDS}" in str(manager.catalog_plugin.connect().engine.url)  # type: ignore[attr-defined]
+
+
+def test_missing_parents_are_created_and_listed_level_by_level(manager: IcebergTableManager) -> None:
+    manager.ensure_namespace(Namespace.from_string("a.b.c"))
+    manager.ensure_namespace(Namespace.from_string("a.b.c"))
+    plugin = manager.catalog_plugin
+    assert (plugin.list_namespaces(), plugin.list_namespaces("a"), plugin.list_namespaces("a.b")) == (
+        ["a"],
+        ["a.b"],
+        ["a.b.c"],
+    )
+
+
+def test_what_is_missing_or_there_already_is_said_with_its_name(manager: IcebergTableManager) -> None:
+    with pytest.raises(TableNotFoundError, match=r"^Table 'bronze.raw.orders' not found in catalog\."):
+        manager.load_table(ORDERS)
+    with pytest.raises(NamespaceNotFoundError, match="'nowhere'"):
+        manager.catalog_plugin.delete_namespace("nowhere")
+    create(manager)
+    with pytest.raises(TableAlreadyExistsError, match=r"bronze\.raw\.orders"):
+        create(manager)
+    with pytest.raises(NamespaceAlreadyExistsError, match="'bronze'"):
+        manager.catalog_plugin.create_namespace("bronze")
+
+
+def test_a_dropped_table_is_gone_and_purging_removes_its_files(manager: IcebergTableManager, tmp_path: Path) -> None:
+    create(manager)
+    manager.load_table(ORDERS).append(pa.table({"n": [1, 2]}))
+    files = [path for path in (tmp_path / ".floe" / "warehouse").rglob("*") if path.is_file()]
+    assert files
+    manager.drop_table(ORDERS, purge=True)
+    assert not manager.table_exists(ORDERS)
+    assert not [path for path in files if path.suffix == ".parquet" and path.exists()]
+    manager.catalog_plugin.delete_namespace("bronze.raw")
+    assert manager.catalog_plugin.list_namespaces("bronze") == []
+
+
+def test_a_table_whose_files_are_gone_points_to_the_doctor(manager: IcebergTableManager, tmp_path: Path) -> None:
+    create(manager)
+    (tmp_path / ".floe" / "warehouse").rename(tmp_path / "elsewhere")
+    with pytest.raises(FloeStorageError, match="floe doctor"):
+        manager.load_table(ORDERS)
+
+
+def test_a_catalog_that_cannot_be_opened_is_a_connection_error(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"this is no database, however long one looks at it" * 100)
+    plugin = SqlCatalogPlugin(SqlCatalogConfig(uri="sqlite:///catalog.db"), root=tmp_path)
+    with pytest.raises(CatalogConnectionError, match=r"catalog\.db"):
+        plugin.connect()
+
+
+def test_the_uri_and_the_path_may_be_anywhere(tmp_path: Path) -> None:
+    plugin = SqlCatalogPlugin(SqlCatalogConfig(uri=f"sqlite:///{tmp_path}/else/where.db"), root=Path("/nowhere"))
+    plugin.create_namespace("bronze")
+    assert (tmp_path / "else" / "where.db").is_file()
+    storage = LocalStoragePlugin(LocalStorageConfig(path="data lake"), root=tmp_path)
+    assert storage.get_warehouse_uri("bronze.raw") == f"file://{tmp_path}/data lake/bronze/raw"
+
+
+def test_health_is_told_truly(manager: IcebergTableManager, tmp_path: Path) -> None:
+    assert check_health(manager.catalog_plugin).healthy
+    assert check_health(manager.storage_plugin).healthy
+    absent = LocalStoragePlugin(LocalStorageConfig(path="absent"), root=tmp_path)
+    assert not check_health(absent).healthy
+    assert "does not exist" in check_health(absent).message
+
+
+def test_the_local_storage_fills_every_method_of_its_port(manager: IcebergTableManager, tmp_path: Path) -> None:
+    storage = manager.storage_plugin
+    assert isinstance(storage.get_pyiceberg_fileio(), FileIO)
+    assert storage.get_spark_conf("lake") == {}
+    assert storage.get_dagster_io_manager_config() == {"warehouse": f"file://{tmp_path}/.floe/warehouse"}
+    assert storage.get_dbt_profile_config() == {"location_root": f"{tmp_path}/.floe/warehouse"}
+    assert storage.get_helm_values_override()["persistence"]["mountPath"] == f"{tmp_path}/.floe/warehouse"
+    assert manager.catalog_plugin.vend_credentials("bronze.orders", ["read"]) == {}
+
+
+def test_shutdown_lets_go_of_the_file_and_connecting_again_works(manager: IcebergTableManager) -> None:
+    first = manager.catalog_plugin.connect()
+    manager.catalog_plugin.shutdown()
+    assert manager.catalog_plugin.connect() is not first

@@ -1,0 +1,96 @@
+"""Which settings a session gets, and what is refused before a JVM starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from floe_core.errors import ConfigurationError
+from floe_core.jvm import SQLITE_JDBC
+from floe_core.redaction import SPARK_REDACTION_REGEX
+from floe_core.spec import SparkConfig
+from floe_spark.errors import java_classes
+from floe_spark.session import session_conf
+
+WORLD = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog", "spark.jars.packages": SQLITE_JDBC}
+
+
+def conf(root: Path = Path(), **settings: object) -> dict[str, str]:
+    return session_conf(SparkConfig.model_validate(settings), WORLD, root=root)
+
+
+def test_a_local_session_fits_its_cores_and_stays_on_loopback() -> None:
+    assert conf()["spark.master"] == "local[*]"
+    assert conf()["spark.sql.shuffle.partitions"] == str(max(4, 2 * (os.cpu_count() or 1)))
+    assert conf(master="local[8]")["spark.sql.shuffle.partitions"] == "16"
+    assert conf(master="local")["spark.sql.shuffle.partitions"] == "4"
+    assert conf()["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_a_cluster_keeps_its_own_ideas_of_cores_and_addresses() -> None:
+    cluster = conf(master="spark://host:7077")
+    assert not {"spark.sql.shuffle.partitions", "spark.driver.memory", "spark.driver.host"} & set(cluster)
+
+
+def test_the_jars_of_the_runtime_the_catalog_and_the_user_are_joined() -> None:
+    packages = conf(conf={"spark.jars.packages": "org.acme:udfs:1.0"})["spark.jars.packages"].split(",")
+    assert [name.split(":")[1] for name in packages] == [packages[0].split(":")[1], "udfs", "sqlite-jdbc"]
+    assert packages[0].startswith("org.apache.iceberg:iceberg-spark-runtime-")
+
+
+def test_extensions_of_the_user_are_added_to_those_of_iceberg() -> None:
+    joined = conf(conf={"spark.sql.extensions": "org.acme.More"})["spark.sql.extensions"]
+    assert joined.endswith("IcebergSparkSessionExtensions,org.acme.More")
+
+
+def test_settings_of_the_user_win_over_defaults() -> None:
+    assert conf(conf={"spark.driver.memory": "8g"})["spark.driver.memory"] == "8g"
+
+
+def test_local_jars_take_the_place_of_coordinates(tmp_path: Path) -> None:
+    for name in ("b.jar", "a.jar"):
+        (tmp_path / name).touch()
+    offline = conf(tmp_path.parent, jars=tmp_path.name)
+    assert offline["spark.jars"] == f"{tmp_path}/a.jar,{tmp_path}/b.jar"
+    assert "spark.jars.packages" not in offline
+    with pytest.raises(ConfigurationError, match="there is no jar at"):
+        conf(tmp_path, jars="nothing")
+
+
+def test_a_remote_session_is_sent_only_what_a_session_may_set() -> None:
+    remote = conf(remote="sc://host:15002", conf={"spark.sql.ansi.enabled": "true"})
+    assert remote == {"spark.sql.catalog.lake": WORLD["spark.sql.catalog.lake"], "spark.sql.ansi.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.sql.catalog.lake.credential",
+        "spark.sql.catalog.lake.token",
+        "spark.sql.catalog.lake.s3.secret-access-key",
+        "spark.sql.catalog.lake.s3.access-key-id",
+        "spark.sql.catalog.lake.jdbc.password",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.azure.account.key.x",
+    ],
+)
+def test_spark_redacts_every_credential_like_key(key: str) -> None:
+    assert re.search(SPARK_REDACTION_REGEX, key)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("An error occurred while calling o1.append.\n: org.apache.iceberg.exceptions.CommitFailedException: x",
+         ["CommitFailedException"]),
+        ("(org.apache.iceberg.exceptions.ValidationException) Found conflicting files", ["ValidationException"]),
+        ("[INTERNAL] oops\nCaused by: org.apache.iceberg.exceptions.CommitStateUnknownException: who knows",
+         ["CommitStateUnknownException"]),
+        ("nothing of the kind", []),
+    ],
+)  # fmt: skip
+def test_the_java_exception_is_found_in_what_either_kind_of_session_prints(text: str, expected: list[str]) -> None:
+    assert java_classes(RuntimeError(text)) == expected
