@@ -61,8 +61,7 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
         (
             kind,
             floe.CatalogConnectionError,
-            "the catalog database did not answer while working on '{name}': is it a readable and writable SQLite file, "
-            "and is no other process stuck in it?",
+            "the catalog database did not answer while working on '{name}'; is it a readable, writable SQLite file?",
         )
         for kind in (DatabaseError, sqlite3.Error)
     ),

@@ -18,9 +18,8 @@ days = DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-08")
 def measurements(context: AssetExecutionContext, lake: LakeResource) -> DataFrame:
     """One reading a minute for each of ten sensors; replace this with your own source."""
     window = context.partition_time_window
-    minutes = int((window.end - window.start).total_seconds() // 60)
-    start = int(window.start.timestamp())
-    return lake.spark.range(minutes * 10).select(
+    start, end = int(window.start.timestamp()), int(window.end.timestamp())
+    return lake.spark.range((end - start) // 60 * 10).select(
         (F.col("id") % 10).alias("sensor"),
         F.timestamp_seconds(F.lit(start) + F.floor(F.col("id") / 10) * 60).alias("measured_at"),
         (F.sin(F.col("id") / 500) * 10 + 20).alias("celsius"),

@@ -17,7 +17,6 @@ CATEGORIES = ("books", "garden", "kitchen", "sport", "toys")
 CHANNELS = ("app", "store", "web")
 
 _SECONDS = int((END - START).total_seconds())
-_CENT = F.lit(Decimal("0.01"))
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,9 @@ class Source:
         first, last = (self._first_order_at(moment) for moment in (start, end))
         placed = spark.range(first, last).select(
             F.col("id").alias("order_id"),
-            F.timestamp_seconds(START.timestamp() + F.floor(F.col("id") * _SECONDS / self.rows)).alias("ordered_at"),
+            F.timestamp_seconds(F.expr(f"{int(START.timestamp())} + id * {_SECONDS} div {self.rows}")).alias(
+                "ordered_at"
+            ),
         )
         corrected = self._corrected()
         late = placed.where(corrected & _one_in(100, "late")).withColumn("order_id", F.col("order_id") + self.rows)
@@ -114,7 +115,7 @@ def _price(product: Column) -> Column:
 
 
 def _money(cents: Column) -> Column:
-    return (cents.cast("int") * _CENT).cast("string")
+    return (cents.cast("int") * F.lit(Decimal("0.01"))).cast("string")
 
 
 def _midnight(day: str) -> datetime:
