@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -19,7 +22,12 @@ from rich.text import Text
 if TYPE_CHECKING:
     from floe_runtime.runner import Materialized, RunReport, StepEvent
 
-__all__ = ["human_bytes", "progress", "report_table"]
+__all__ = ["command_name", "human_bytes", "progress", "report_table"]
+
+
+def command_name() -> str:
+    """How to type this command from any folder."""
+    return "floe" if shutil.which("floe") else str(Path(sys.argv[0]).resolve())
 
 
 def human_bytes(count: int) -> str:
@@ -57,15 +65,18 @@ def _files(one: Materialized) -> str:
 
 
 @contextmanager
-def progress(console: Console, title: str) -> Iterator[Callable[[StepEvent], None]]:
-    """Show what each asset is doing; on a terminal it moves, elsewhere each finished asset is a line."""
+def progress(console: Console, title: str, *, keep: bool = True) -> Iterator[Callable[[StepEvent], None]]:
+    """Show what each asset is doing; on a terminal it moves, elsewhere each finished asset is a line.
+
+    `keep` leaves the lines of the finished assets on a terminal; a table that says the same makes them needless.
+    """
     board = _Board(console, title)
     if not console.is_terminal:
         yield board.tell
         return
     with Live(board, console=console, refresh_per_second=8, transient=True):
         yield board.watch
-    for line in board.finished():
+    for line in board.finished() if keep else ():
         console.print(line)
 
 

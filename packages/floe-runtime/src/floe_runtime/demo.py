@@ -26,7 +26,7 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_runtime import templates
-from floe_runtime.console import human_bytes, progress, report_table
+from floe_runtime.console import command_name, human_bytes, progress, report_table
 from floe_runtime.recount import Difference, compare, recompute, recorded
 from floe_runtime.runner import Pipeline, RunReport, open_pipeline
 from floe_spark import Lake
@@ -151,15 +151,15 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _run(stage: _Stage, title: str, assets: Sequence[str], days: Sequence[date]) -> RunReport:
-    with progress(stage.console, title) as watch:
+def _run(stage: _Stage, title: str, assets: Sequence[str], days: Sequence[date], *, keep: bool = True) -> RunReport:
+    with progress(stage.console, title, keep=keep) as watch:
         return stage.pipeline.run(stage.pipeline.assets(assets), [day.isoformat() for day in days], watch)
 
 
 def _backfill(stage: _Stage) -> RunReport:
     sentence = f"One Dagster run fills {len(DAYS)} days: raw orders (bronze), clean ones (silver), figures (gold)."
     _step(stage.console, 1, "Two weeks at once", sentence)
-    report = _run(stage, "Filling the lake", (), DAYS)
+    report = _run(stage, "Filling the lake", (), DAYS, keep=False)
     stage.console.print(report_table(report))
     names = [TableIdentifier.from_string(one.table) for one in report.materialized]
     several = [str(name) for name in names if len(stage.lake.tables.list_snapshots(name)) != 1]
@@ -287,11 +287,12 @@ def _say_where(folder: Path, console: Console, seconds: float) -> None:
     places.add_row("", Text(str(warehouse)), f"the tables, {size}")
     places.add_row("", Text(str(folder / ".floe" / "catalog.db")), "the catalog")
     console.print(places)
+    floe = command_name()
     console.print(
         f"\nNext:\n"
         f"  cd {folder}\n"
-        f"  floe run --partition {_CORRECTED}\n"
-        f"  floe run --select gold/top_products\n"
-        f"  floe doctor",
+        f"  {floe} run --partition {_CORRECTED}\n"
+        f"  {floe} run --select gold/top_products\n"
+        f"  {floe} doctor",
         markup=False,
     )

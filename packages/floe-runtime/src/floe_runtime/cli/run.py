@@ -73,7 +73,7 @@ def run(
         with out.status("starting Spark (the first start on a machine fetches its jars)"):
             _ = Lake(artifacts).spark
         failure: str | None = None
-        with progress(out, _title(artifacts.name, keys)) as watch:
+        with progress(out, _title(artifacts.name, keys), keep=False) as watch:
             try:
                 report = pipeline.run(assets, keys, watch)
             except RunFailedError as exc:
