@@ -75,3 +75,14 @@ def test_each_package_names_its_api(name: str) -> None:
 def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
     schema = spec_schema() if name.startswith("floe") else contract_schema()
     assert json.loads((ROOT / "docs" / "reference" / name).read_text()) == schema
+
+
+def test_no_code_of_floe_reaches_around_spark_connect() -> None:
+    forbidden = re.compile(r"\b_jvm\b|\b_jsc\b|\bsparkContext\b|\._jdf\b|SparkContext\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (ROOT / "packages").rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if forbidden.search(line)
+    ]
+    assert found == []

@@ -40,16 +40,18 @@ def human_bytes(count: int) -> str:
     raise AssertionError  # the loop always returns
 
 
-def report_table(report: RunReport, title: str | None = None) -> Table:
-    """Asset, table, rows, files, bytes, snapshot, seconds."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("asset", overflow="fold")
-    table.add_column("table", overflow="fold")
+def report_table(report: RunReport, console: Console) -> Table:
+    """What each asset wrote; a narrow screen does without the asset where the table says the same."""
+    plain = all(one.asset.replace("/", ".") == one.table for one in report.materialized)
+    with_asset = console.width >= 100 or not plain
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("asset", "table") if with_asset else ("table",):
+        table.add_column(name, overflow="fold")
     for name in ("rows", "files", "bytes", "snapshot", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in report.materialized:
         table.add_row(
-            escape(one.asset),
+            *([escape(one.asset)] if with_asset else []),
             escape(one.table),
             f"{one.rows:,}",
             _files(one),

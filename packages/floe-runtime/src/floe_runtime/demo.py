@@ -160,7 +160,7 @@ def _backfill(stage: _Stage) -> RunReport:
     sentence = f"One Dagster run fills {len(DAYS)} days: raw orders (bronze), clean ones (silver), figures (gold)."
     _step(stage.console, 1, "Two weeks at once", sentence)
     report = _run(stage, "Filling the lake", (), DAYS, keep=False)
-    stage.console.print(report_table(report))
+    stage.console.print(report_table(report, stage.console))
     names = [TableIdentifier.from_string(one.table) for one in report.materialized]
     several = [str(name) for name in names if len(stage.lake.tables.list_snapshots(name)) != 1]
     if several or len(report.run_ids) != 1:

@@ -83,7 +83,7 @@ def run(
         print_json({"ok": failure is None, "error": failure, "runs": report.run_ids, "materialized": materialized})
         raise click.exceptions.Exit(0 if failure is None else 1)
     if report.materialized:
-        out.print(report_table(report))
+        out.print(report_table(report, out))
     if failure is not None:
         fail(failure, as_json=False)
 
