@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,27 +99,26 @@ def test_no_append_is_lost_when_processes_of_both_engines_write_at_once(lake: La
     assert sorted(lake.tables.load_table(table).scan().to_arrow()["id"].to_pylist()) == expected
 
 
-def _open_new_catalog(root: str) -> None:
-    SqlCatalogPlugin(SqlCatalogConfig(), root=Path(root)).create_namespace("bronze")
-
-
-def _open_and_tolerate(root: str) -> None:
-    try:
-        _open_new_catalog(root)
-    except NamespaceAlreadyExistsError:
-        return
+def _open_new_catalogs(roots: list[str], together: Barrier) -> None:
+    for root in roots:
+        plugin = SqlCatalogPlugin(SqlCatalogConfig(), root=Path(root))
+        together.wait(60)
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            plugin.create_namespace("bronze")
 
 
 def test_processes_that_open_a_new_catalog_at_once_all_succeed(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    openers = [context.Process(target=_open_and_tolerate, args=(str(tmp_path),)) for _ in range(4)]
+    together = context.Barrier(3)
+    roots = [str(tmp_path / str(number)) for number in range(10)]
+    openers = [context.Process(target=_open_new_catalogs, args=(roots, together)) for _ in range(3)]
     for opener in openers:
         opener.start()
     for opener in openers:
-        opener.join(60)
-    assert [opener.exitcode for opener in openers] == [0, 0, 0, 0]
-    plugin = SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path)
-    assert plugin.list_namespaces() == ["bronze"]
+        opener.join(120)
+    assert [opener.exitcode for opener in openers] == [0, 0, 0]
+    for root in roots:
+        assert SqlCatalogPlugin(SqlCatalogConfig(), root=Path(root)).list_namespaces() == ["bronze"]
 
 
 def test_a_table_is_named_to_spark_with_every_level_quoted() -> None:
