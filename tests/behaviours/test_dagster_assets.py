@@ -1,6 +1,7 @@
 """Dagster assets as tables: the right table, the right partition, once, and described truly."""
 
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +14,16 @@ from dagster import (
     DailyPartitionsDefinition,
     Definitions,
     ExecuteInProcessResult,
+    Out,
     ReexecutionOptions,
     StaticPartitionsDefinition,
+    TimeWindowPartitionMapping,
     asset,
     define_asset_job,
     execute_job,
     in_process_executor,
+    job,
+    op,
     reconstructable,
 )
 from pyspark.sql import DataFrame
@@ -26,6 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, PartitionMismatchError
+from floe_core.identifiers import TableIdentifier
 from floe_dagster import LakeResource, create_definitions
 from floe_spark import Lake
 
@@ -74,8 +80,8 @@ def definitions(assets: Iterable[Any], project: CompiledArtifacts) -> Definition
 def materialize(
     assets: Iterable[Any], project: CompiledArtifacts, instance: DagsterInstance, **arguments: Any
 ) -> ExecuteInProcessResult:
-    job = definitions(assets, project).resolve_implicit_global_asset_job_def()
-    return job.execute_in_process(instance=instance, run_config=QUIET, **arguments)
+    everything = definitions(assets, project).resolve_implicit_global_asset_job_def()
+    return everything.execute_in_process(instance=instance, run_config=QUIET, **arguments)
 
 
 def span(first: str, last: str) -> dict[str, str]:
@@ -290,24 +296,71 @@ def _namespace(name: str) -> Any:
     return Namespace.from_string(name)
 
 
-_FAILS_ONCE = {"left": 0}
+def test_days_that_begin_at_six_are_exact(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    shifted = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05", hour_offset=6)
+    for _ in range(2):
+        materialize([bronze(namespace, shifted)], project, instance, tags=span("2026-01-01", "2026-01-03"))
+    assert lake.read(f"{namespace}.events").count() == 3 * 24
+
+
+def test_the_day_before_the_first_day_is_empty(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    yesterday = AssetIn(
+        [namespace, "events"], partition_mapping=TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    )
+
+    @asset(key_prefix=namespace, partitions_def=DAYS, metadata={"partition_expr": "at"}, ins={"events": yesterday})
+    def shifted(events: DataFrame) -> DataFrame:
+        return events.withColumn("at", F.col("at") + F.expr("INTERVAL 1 DAY"))
+
+    for day in ("2026-01-01", "2026-01-02"):
+        materialize([bronze(namespace), shifted], project, instance, partition_key=day)
+    assert lake.read(f"{namespace}.shifted").count() == 24
+
+
+def test_an_output_that_is_no_asset_is_told_what_to_do(project: CompiledArtifacts, instance: DagsterInstance) -> None:
+    def build(**out: Any) -> Any:
+        @op(out=Out(**out))
+        def number() -> int:
+            return 1
+
+        @op
+        def use(number: int) -> None:
+            assert number == 1
+
+        @job
+        def plain() -> None:
+            use(number())
+
+        return create_definitions([], project=project.root, jobs=[plain]).resolve_job_def("plain")
+
+    with pytest.raises(ConfigurationError, match="is no asset, so it has no table"):
+        build().execute_in_process(instance=instance)
+    assert build(io_manager_key="mem_io_manager").execute_in_process(instance=instance).success
+
+
+_FAILING: set[str] = set()
+# Dagster keeps the first job it builds from a function, so these tests share two tables and look at what is added.
+_RETRIES = f"retries_{uuid.uuid4().hex[:8]}"
 
 
 def retried_job() -> Any:
-    """For `reconstructable`: an append that succeeds, then an asset that fails while `_FAILS_ONCE` says so."""
+    """For `reconstructable`: two appends, each of which fails while `_FAILING` names it."""
     import os
     from pathlib import Path
 
-    namespace = os.environ["FLOE_TEST_NAMESPACE"]
-
-    @asset(key_prefix=namespace, metadata={"write_mode": "append"})
+    @asset(key_prefix=_RETRIES, metadata={"write_mode": "append"})
     def first(lake: LakeResource) -> DataFrame:
+        if "first" in _FAILING:
+            raise RuntimeError("not yet")
         return lake.spark.range(3)
 
-    @asset(key_prefix=namespace, metadata={"write_mode": "append"}, ins={"first": AssetIn([namespace, "first"])})
+    @asset(key_prefix=_RETRIES, metadata={"write_mode": "append"}, ins={"first": AssetIn([_RETRIES, "first"])})
     def second(first: DataFrame) -> DataFrame:
-        if _FAILS_ONCE["left"] > 0:
-            _FAILS_ONCE["left"] -= 1
+        if "second" in _FAILING:
             raise RuntimeError("not yet")
         return first
 
@@ -316,27 +369,62 @@ def retried_job() -> Any:
     return built.resolve_job_def("everything")
 
 
-def test_a_retry_of_the_whole_run_does_not_append_again_and_a_new_run_does(
-    lake: Lake,
-    project: CompiledArtifacts,
-    namespace: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Any,
-) -> None:
-    monkeypatch.setenv("FLOE_TEST_NAMESPACE", namespace)
+@pytest.fixture
+def attempt(project: CompiledArtifacts, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Callable[..., str]]:
+    """Run the job, failing where told, as a new run or as a child of another; returns the run's id."""
     monkeypatch.setenv("FLOE_TEST_PROJECT", str(project.root))
-    _FAILS_ONCE["left"] = 1
     with DagsterInstance.local_temp(str(tmp_path)) as instance:
-        job = reconstructable(retried_job)
-        failed = execute_job(job, instance, raise_on_error=False, run_config=QUIET)
-        assert not failed.success
-        retry = ReexecutionOptions(parent_run_id=failed.run_id)
-        automatic = execute_job(
-            job, instance, run_config=QUIET, reexecution_options=retry, tags={"dagster/retry_number": "1"}
-        )
-        assert automatic.success
-        assert lake.read(f"{namespace}.first").count() == 3
-        assert lake.read(f"{namespace}.second").count() == 3
-        deliberate = execute_job(job, instance, run_config=QUIET, reexecution_options=retry)
-        assert deliberate.success
-        assert lake.read(f"{namespace}.first").count() == 6
+
+        def run(failing: str = "", parent: str | None = None, retry: str | None = None) -> str:
+            _FAILING.clear()
+            _FAILING.update(failing.split())
+            options = ReexecutionOptions(parent_run_id=parent) if parent else None
+            tags = {retry: "true"} if retry else None
+            done = execute_job(
+                reconstructable(retried_job),
+                instance,
+                raise_on_error=False,
+                run_config=QUIET,
+                reexecution_options=options,
+                tags=tags,
+            )
+            assert done.success is not bool(failing)
+            return done.run_id
+
+        yield run
+
+
+@pytest.fixture
+def appended(lake: Lake) -> Callable[[], int]:
+    """How many times the first asset was appended since the test began: three rows each time."""
+    identifier = TableIdentifier(namespace=(_RETRIES,), name="first")
+    before = lake.read(identifier).count() if lake.tables.table_exists(identifier) else 0
+    return lambda: (lake.read(identifier).count() - before) // 3
+
+
+@pytest.mark.parametrize("tag", ["dagster/retry_number", "dagster/is_resume_retry", "dagster/is_asset_resume_retry"])
+def test_a_retry_does_not_append_again_and_a_new_run_does(
+    attempt: Callable[..., str], appended: Callable[[], int], tag: str
+) -> None:
+    failed = attempt("second")
+    attempt(parent=failed, retry=tag)
+    assert appended() == 1
+    attempt(parent=failed)
+    assert appended() == 2
+
+
+def test_a_retry_of_a_deliberate_run_goes_on_with_that_run_and_no_other(
+    attempt: Callable[..., str], appended: Callable[[], int]
+) -> None:
+    original = attempt("second")
+    deliberate = attempt("first", parent=original)
+    attempt(parent=deliberate, retry="dagster/retry_number")
+    assert appended() == 2
+
+
+def test_a_retry_of_a_retry_still_appends_once(attempt: Callable[..., str], appended: Callable[[], int]) -> None:
+    original = attempt("first")
+    deliberate = attempt("second", parent=original)
+    again = attempt("second", parent=deliberate, retry="dagster/retry_number")
+    attempt(parent=again, retry="dagster/retry_number")
+    assert appended() == 1

@@ -297,3 +297,99 @@ def test_a_type_iceberg_does_not_have_is_refused_before_anything_happens(lake: L
     with pytest.raises(SchemaEvolutionError, match=r"nothing.*span"):
         lake.write(frame, table, mode=WriteMode.APPEND)
     assert not lake.tables.table_exists(table)
+
+
+def test_nested_fields_are_matched_by_name_and_missing_ones_become_null(lake: Lake, table: TableIdentifier) -> None:
+    full = """SELECT 1 AS id, named_struct('a', 1, 'b', 'x') AS s, array(named_struct('p', 1, 'q', 2)) AS l,
+              map('k', named_struct('u', 1, 'v', 2)) AS m"""
+    part = """SELECT 2 AS id, named_struct('b', 'y') AS s, array(named_struct('q', 20, 'r', 30), NULL) AS l,
+              map('k', named_struct('v', 20)) AS m"""
+    lake.write(lake.spark.sql(full), table, mode=WriteMode.APPEND)
+    result = lake.write(lake.spark.sql(part), table, mode=WriteMode.APPEND)
+    lake.write(lake.spark.sql("SELECT 3 AS id, CAST(NULL AS STRUCT<b: STRING>) AS s"), table, mode=WriteMode.APPEND)
+    assert str(result.schema_change) == "+l.element.r int"
+    rows = {row.id: row.asDict(recursive=True) for row in lake.read(table).collect()}
+    assert rows[2]["s"] == {"a": None, "b": "y"}
+    assert rows[2]["l"] == [{"p": None, "q": 20, "r": 30}, None]
+    assert rows[2]["m"] == {"k": {"u": None, "v": 20}}
+    assert rows[3]["s"] is None
+
+
+@pytest.mark.parametrize("names", [["id", "id"], ["id", "ID"]])
+def test_a_column_that_is_there_twice_is_refused(lake: Lake, table: TableIdentifier, names: list[str]) -> None:
+    with pytest.raises(SchemaEvolutionError, match="more than one column 'id'"):
+        lake.write(lake.spark.range(1).select(*(F.lit(1).alias(name) for name in names)), table, mode=WriteMode.APPEND)
+    assert not lake.tables.table_exists(table)
+
+
+def test_the_partition_column_is_found_in_any_case(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(events(lake, 0, 1), table, mode=WriteMode.OVERWRITE, slice=days(0, 1), partition_by=BY_DAY)
+    shouting = events(lake, 0, rows=3).withColumnRenamed("at", "AT")
+    lake.write(shouting, table, mode=WriteMode.OVERWRITE, slice=days(0, column="At"))
+    assert lake.read(table).count() == 103
+
+
+def test_a_table_without_the_partition_column_is_left_alone(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(lake.spark.range(2), table, mode=WriteMode.APPEND)
+    with pytest.raises(ConfigurationError, match="does not align"):
+        lake.write(events(lake, 0), table, mode=WriteMode.OVERWRITE, slice=days(0))
+    assert lake.tables.load_table(table).schema().column_names == ["id"]
+
+
+def test_a_new_table_that_could_not_replace_its_slices_is_not_created(lake: Lake, table: TableIdentifier) -> None:
+    shifted = TableSlice.of_windows("at", [(FIRST + timedelta(hours=6), FIRST + timedelta(hours=30))])
+    with pytest.raises(ConfigurationError, match="could not replace"):
+        lake.write(events(lake, 0).limit(0), table, mode=WriteMode.OVERWRITE, slice=shifted, partition_by=BY_DAY)
+    with pytest.raises(ConfigurationError, match="'at' is a date"):
+        lake.write(events(lake, 0, kind="date"), table, mode=WriteMode.OVERWRITE, slice=days(0), partition_by=BY_HOUR)
+    assert not lake.tables.table_exists(table)
+
+
+def test_a_write_that_fails_after_the_schema_changed_says_so(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(lake.spark.range(2), table, mode=WriteMode.APPEND)
+    broken = lake.spark.range(2).withColumn("extra", F.raise_error(F.lit("the till is empty")).cast("int"))
+    with pytest.raises(FloeStorageError, match=r"the till is empty.*schema had changed before.*\+extra int"):
+        lake.write(broken, table, mode=WriteMode.APPEND)
+    assert lake.read(table).count() == 2
+
+
+def test_replacing_a_table_computes_the_frame_once_and_leaves_no_branch(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(lake.spark.range(3), table, mode=WriteMode.APPEND)
+    tally = str(lake.artifacts.root / f"computed-{table.namespace[0]}")
+
+    def compute(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with Path(tally).open("a") as file:
+            file.write("x")
+        yield from batches
+
+    frame = lake.spark.range(5).coalesce(1).mapInArrow(compute, "id long")
+    lake.write(frame, table, mode=WriteMode.OVERWRITE)
+    assert Path(tally).read_text() == "x"
+    assert lake.read(table).count() == 5
+    loaded = lake.tables.load_table(table)
+    assert list(loaded.refs()) == ["main"]
+    assert [snapshot.parent_snapshot_id for snapshot in loaded.snapshots()] == [None, loaded.snapshots()[0].snapshot_id]
+
+
+def test_a_refused_replacement_leaves_the_table_as_it_was(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(lake.spark.range(3), table, mode=WriteMode.APPEND)
+    head = lake.tables.load_table(table).current_snapshot()
+    with pytest.raises(FloeStorageError, match="by nothing"):
+        lake.write(lake.spark.range(0), table, mode=WriteMode.OVERWRITE)
+    loaded = lake.tables.load_table(table)
+    assert loaded.current_snapshot() == head
+    assert list(loaded.refs()) == ["main"]
+
+
+def test_an_append_while_the_table_is_being_replaced_is_a_conflict(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(events(lake, 0, 1), table, mode=WriteMode.APPEND)
+    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+        lake.write(_slow(lake, table, meanwhile=1), table, mode=WriteMode.OVERWRITE)
+    assert lake.read(table).count() == 201
+    assert list(lake.tables.load_table(table).refs()) == ["main"]
+
+
+def test_the_mode_may_be_a_word(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(lake.spark.range(3), table, mode="append")
+    with pytest.raises(ValueError, match="'replace' is not a valid WriteMode"):
+        lake.write(lake.spark.range(3), table, mode="replace")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster import AssetsDefinition, Definitions, in_process_executor
+from dagster import AssetsDefinition, Definitions, in_process_executor, mem_io_manager
 
 from floe_core.artifacts import CompiledArtifacts, contract_path
 from floe_core.compiler import SPEC_FILE, is_stale
@@ -45,9 +45,9 @@ def create_definitions(
 
 
 def create_iceberg_resources(artifacts: CompiledArtifacts) -> dict[str, Any]:
-    """`io_manager` and `lake`, for Definitions of your own."""
+    """`io_manager` and `lake` for Definitions of your own, and `mem_io_manager` for outputs that are no assets."""
     lake = LakeResource(project=str(artifacts.root), environment=artifacts.environment)
-    return {"io_manager": IcebergIOManager(lake=lake), "lake": lake}
+    return {"io_manager": IcebergIOManager(lake=lake), "lake": lake, "mem_io_manager": mem_io_manager}
 
 
 def _find(project: Path | None) -> Path:

@@ -26,6 +26,10 @@ from floe_spark import Lake, WriteResult
 __all__ = ["IcebergIOManager", "table_of"]
 
 
+# What Dagster puts on a run that goes on where another one failed; a deliberate re-execution has none of them.
+_RETRY_TAGS = {"dagster/retry_number", "dagster/is_resume_retry", "dagster/is_asset_resume_retry"}
+
+
 class IcebergIOManager(ConfigurableIOManager):
     """Writes Spark DataFrames to the table named by the asset key, and reads them back lazily.
 
@@ -40,6 +44,11 @@ class IcebergIOManager(ConfigurableIOManager):
         return self.lake.lake
 
     def handle_output(self, context: OutputContext, obj: DataFrame) -> None:
+        if not context.has_asset_key:
+            raise ConfigurationError(
+                f"output {context.name!r} of op {context.op_def.name!r} is no asset, so it has no table; give it an "
+                f'IO manager of its own, such as Out(io_manager_key="mem_io_manager")'
+            )
         asset = context.asset_key.to_user_string()
         if not isinstance(obj, DataFrame):
             raise ConfigurationError(
@@ -68,7 +77,11 @@ class IcebergIOManager(ConfigurableIOManager):
         upstream = context.upstream_output
         metadata = upstream.definition_metadata if upstream is not None else {}
         column = _partition_column(context, metadata, asset)
-        return self._lake.read(table_of(context.asset_key.path, self._lake), slice=_slice(context, column, asset))
+        table = table_of(context.asset_key.path, self._lake)
+        if column is not None and not context.asset_partition_keys:
+            # Such as the day before the first day: there is nothing to read, in the columns of the table.
+            return self._lake.read(table).limit(0)
+        return self._lake.read(table, slice=_slice(context, column, asset))
 
     def _describe(self, context: OutputContext, mode: WriteMode, result: WriteResult) -> None:
         identifier = table_of(context.asset_key.path, self._lake)
@@ -158,10 +171,14 @@ def _partition_label(context: OutputContext) -> str | None:
 
 
 def _run_of_write(context: OutputContext) -> str:
-    """The run a write belongs to: a retry goes on with the writes of its root, a re-execution makes new ones."""
+    """The run a write belongs to: a retry goes on with the writes of its parent, a re-execution makes new ones."""
     run = context.step_context.dagster_run
-    is_retry = "dagster/retry_number" in run.tags or run.tags.get("dagster/is_resume_retry") == "true"
-    return run.root_run_id or run.run_id if is_retry else run.run_id
+    while run.parent_run_id is not None and _RETRY_TAGS & run.tags.keys():
+        parent = context.step_context.instance.get_run_by_id(run.parent_run_id)
+        if parent is None:
+            return run.parent_run_id
+        run = parent
+    return run.run_id
 
 
 def _write_id(context: OutputContext) -> str:

@@ -38,8 +38,9 @@ def table_slice(partitions: PartitionsDefinition, keys: Iterable[str], *, column
 def partition_transform(partitions: PartitionsDefinition, *, column: str, asset: str) -> PartitionTransform:
     """How a new table is partitioned so that each day is made of whole partitions.
 
-    Days of a zone other than UTC begin at some hour of UTC, which changes with daylight saving: hours always fit.
+    Days that do not begin at midnight UTC begin at some other hour, which may change with daylight saving: hours fit.
     """
-    utc = _daily(partitions, asset).timezone in ("UTC", "Etc/UTC")
-    kind = PartitionTransformType.DAY if utc else PartitionTransformType.HOUR
+    daily = _daily(partitions, asset)
+    midnight = daily.timezone in ("UTC", "Etc/UTC") and (daily.hour_offset, daily.minute_offset) == (0, 0)
+    kind = PartitionTransformType.DAY if midnight else PartitionTransformType.HOUR
     return PartitionTransform(source_column=column, transform_type=kind)

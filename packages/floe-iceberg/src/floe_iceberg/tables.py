@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -14,7 +16,7 @@ from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change
-from floe_iceberg.snapshots import find_write, snapshot_info
+from floe_iceberg.snapshots import find_write, publish_branch, snapshot_info
 
 __all__ = ["DEFAULT_PROPERTIES", "IcebergTableManager"]
 
@@ -91,9 +93,27 @@ class IcebergTableManager:
         """All snapshots, oldest first."""
         return [snapshot_info(snapshot) for snapshot in self.load_table(identifier).snapshots()]
 
-    def find_write(self, identifier: TableIdentifier, write_id: str) -> SnapshotInfo | None:
+    def find_write(self, identifier: TableIdentifier, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
         """The snapshot a write made, or None if it did not commit."""
-        return find_write(self.load_table(identifier), write_id)
+        return find_write(self.load_table(identifier), write_id, branch=branch)
+
+    def create_branch(
+        self, identifier: TableIdentifier, branch: str, *, snapshot_id: int, max_ref_age: timedelta
+    ) -> None:
+        """Let a branch begin at a snapshot; expiry removes it once it is older than `max_ref_age`."""
+        age_ms = int(max_ref_age.total_seconds() * 1000)
+        with translated("create_branch", identifier):
+            update = self.load_table(identifier).manage_snapshots()
+            update.create_branch(snapshot_id=snapshot_id, branch_name=branch, max_ref_age_ms=age_ms).commit()
+
+    def publish_branch(self, identifier: TableIdentifier, branch: str, *, onto: int) -> None:
+        """Make the branch's head the table's, and end the branch; a conflict if main is not at `onto` any more."""
+        with operation("iceberg.publish", table=str(identifier), branch=branch), translated("publish", identifier):
+            publish_branch(self.load_table(identifier), branch, onto=onto)
+
+    def drop_branch(self, identifier: TableIdentifier, branch: str) -> None:
+        with translated("drop_branch", identifier):
+            self.load_table(identifier).manage_snapshots().remove_branch(branch).commit()
 
     def evolve_for(
         self, identifier: TableIdentifier, data: Schema, *, table: Table | None = None, evolve: bool = True

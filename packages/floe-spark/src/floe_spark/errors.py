@@ -28,6 +28,10 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         floe.TableNotFoundError,
         "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
     ),
+    "INCOMPATIBLE_DATA_FOR_TABLE": (
+        floe.SchemaEvolutionError,
+        "Schema mismatch: {reason} Nothing was written to '{name}': cast the data, or write to a new table",
+    ),
     "AlreadyExistsException": (
         floe.TableAlreadyExistsError,
         "table '{name}' was created by somebody else meanwhile; run it again",
@@ -49,8 +53,7 @@ def java_classes(exc: BaseException) -> list[str]:
 
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
-    classes = java_classes(exc)
-    for java_class in classes:
+    for java_class in (*java_classes(exc), *_conditions(exc)):
         if java_class in _TABLE:
             error, message = _TABLE[java_class]
             detail = StorageErrorDetail(
@@ -60,5 +63,11 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
                 message=redact(str(exc))[:2000],
                 retryable=error is floe.ConcurrencyConflictError,
             )
-            return error(message.format(name=identifier), detail=detail)
+            reason = redact(str(exc)).splitlines()[0].rpartition("SQLSTATE")[0].strip()
+            return error(message.format(name=identifier, reason=reason), detail=detail)
     return None
+
+
+def _conditions(exc: BaseException) -> list[str]:
+    """The name Spark itself gives to an error, such as INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA: its first part."""
+    return re.findall(r"^\[([A-Z_]+)", str(exc))

@@ -13,6 +13,7 @@ def quoted(column: str) -> str:
     return f"`{column.replace('`', '``')}`"
 
 
-def table_name(identifier: TableIdentifier) -> str:
-    """The full name of a table, each level quoted."""
-    return ".".join(quoted(part) for part in (CATALOG_NAME, *identifier.namespace, identifier.name))
+def table_name(identifier: TableIdentifier, *, branch: str | None = None) -> str:
+    """The full name of a table or of one of its branches, each level quoted."""
+    levels = [CATALOG_NAME, *identifier.namespace, identifier.name]
+    return ".".join(quoted(level) for level in (levels if branch is None else [*levels, f"branch_{branch}"]))

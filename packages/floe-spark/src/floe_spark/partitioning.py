@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import cast
+from typing import Any, cast
 
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform, YearTransform
@@ -15,7 +15,7 @@ from floe_core.identifiers import TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_spark.names import quoted
 
-__all__ = ["is_aligned", "partition_columns"]
+__all__ = ["is_aligned", "partition_columns", "would_align"]
 
 
 def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column]:
@@ -36,26 +36,49 @@ def _column(one: PartitionTransform) -> Column:
 
 def is_aligned(table: Table, one: TableSlice) -> bool:
     """Is the slice a union of whole partitions of the table's present spec?"""
-    schema = table.schema()
-    for part in one.ranges:
-        source = schema.find_field(part.column, case_sensitive=False).field_id
-        transforms = [field.transform for field in table.spec().fields if field.source_id == source]
-        if not any(_starts(transform, part.start) and _starts(transform, part.end) for transform in transforms):
-            return False
-    return True
+    names = {field.field_id: field.name.lower() for field in table.schema().fields}
+    units = [(names.get(field.source_id), _unit(field.transform)) for field in table.spec().fields]
+    return _fits(one, units)
 
 
-def _starts(transform: Transform[object, object], moment: datetime) -> bool:
-    """Does a partition of this transform begin at this moment?"""
+def would_align(transforms: Sequence[PartitionTransform], one: TableSlice) -> bool:
+    """Would the slice be a union of whole partitions of a table partitioned like this?"""
+    return _fits(one, [(transform.source_column.lower(), transform.transform_type) for transform in transforms])
+
+
+def _fits(one: TableSlice, units: Sequence[tuple[str | None, PartitionTransformType | None]]) -> bool:
+    return all(
+        any(
+            column == part.column.lower() and _starts(unit, part.start) and _starts(unit, part.end)
+            for column, unit in units
+        )
+        for part in one.ranges
+    )
+
+
+def _unit(transform: Transform[Any, Any]) -> PartitionTransformType | None:
+    for kind, unit in _UNITS.items():
+        if isinstance(transform, kind):
+            return unit
+    return None
+
+
+_UNITS: dict[type[Transform[Any, Any]], PartitionTransformType] = {
+    HourTransform: PartitionTransformType.HOUR,
+    DayTransform: PartitionTransformType.DAY,
+    MonthTransform: PartitionTransformType.MONTH,
+    YearTransform: PartitionTransformType.YEAR,
+}
+
+
+def _starts(unit: PartitionTransformType | None, moment: datetime) -> bool:
+    """Does a partition of this unit begin at this moment?"""
     utc = moment.astimezone(timezone.utc)
     if (utc.minute, utc.second, utc.microsecond) != (0, 0, 0):
         return False
-    if isinstance(transform, HourTransform):
-        return True
-    if isinstance(transform, DayTransform):
-        return utc.hour == 0
-    if isinstance(transform, MonthTransform):
-        return (utc.hour, utc.day) == (0, 1)
-    if isinstance(transform, YearTransform):
-        return (utc.hour, utc.day, utc.month) == (0, 1, 1)
-    return False
+    return {
+        PartitionTransformType.HOUR: True,
+        PartitionTransformType.DAY: utc.hour == 0,
+        PartitionTransformType.MONTH: (utc.hour, utc.day) == (0, 1),
+        PartitionTransformType.YEAR: (utc.hour, utc.day, utc.month) == (0, 1, 1),
+    }.get(unit or PartitionTransformType.IDENTITY, False)

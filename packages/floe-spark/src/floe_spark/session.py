@@ -111,6 +111,11 @@ def _running_session() -> SparkSession | None:
 def _refuse_another_world(running: SparkSession, world: Mapping[str, str]) -> None:
     """getOrCreate() would report the new settings and go on using the old catalog."""
     differing = [key for key, value in world.items() if key not in _LISTS and running.conf.get(key, None) != value]
+    if differing == ["spark.sql.session.timeZone"]:
+        raise ConfigurationError(
+            "the time zone of the Spark session was changed, and timestamps would shift; set it back with "
+            'spark.conf.set("spark.sql.session.timeZone", "UTC")'
+        )
     if differing:
         raise ConfigurationError(
             f"a Spark session with another catalog configuration is already running (different: "

@@ -8,13 +8,13 @@ from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import ColumnRange, TableSlice
 from floe_spark.names import quoted
 
-__all__ = ["slice_condition"]
+__all__ = ["slice_column", "slice_condition"]
 
 
 def slice_condition(one: TableSlice, schema: StructType) -> Column:
@@ -22,15 +22,25 @@ def slice_condition(one: TableSlice, schema: StructType) -> Column:
     return reduce(or_, (_range_condition(part, schema) for part in one.ranges))
 
 
+def slice_column(one: TableSlice, schema: StructType) -> StructField:
+    """The column of the data that the slice is about; Spark does not tell `At` from `at`."""
+    return _column(one.ranges[0], schema)
+
+
+def _column(part: ColumnRange, schema: StructType) -> StructField:
+    for field in schema.fields:
+        if field.name.lower() == part.column.lower():
+            return field
+    raise ConfigurationError(
+        f"the partition column {part.column!r} is not in the data (there: {', '.join(schema.fieldNames())}); "
+        f"add it, or name another one as partition_expr"
+    )
+
+
 def _range_condition(part: ColumnRange, schema: StructType) -> Column:
-    kind = next((field.dataType for field in schema.fields if field.name.lower() == part.column.lower()), None)
-    if kind is None:
-        raise ConfigurationError(
-            f"the partition column {part.column!r} is not in the data (there: {', '.join(schema.fieldNames())}); "
-            f"add it, or name another one as partition_expr"
-        )
-    start, end = (_literal(moment, kind, part) for moment in (part.start, part.end))
-    column = F.col(quoted(part.column))
+    field = _column(part, schema)
+    start, end = (_literal(moment, field.dataType, part) for moment in (part.start, part.end))
+    column = F.col(quoted(field.name))
     return (column >= F.expr(start)) & (column < F.expr(end))
 
 

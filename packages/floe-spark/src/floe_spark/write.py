@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyspark.errors import PySparkTypeError
-from pyspark.sql import Column, DataFrame, DataFrameWriterV2
+from pyspark.sql import DataFrame, DataFrameWriterV2
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DateType
 
 from floe_core import __version__
 from floe_core.errors import (
     CommitStateUnknownError,
     ConcurrencyConflictError,
     ConfigurationError,
+    FloeError,
     FloeStorageError,
-    PartitionMismatchError,
-    SchemaEvolutionError,
     TableAlreadyExistsError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
-from floe_core.models import PartitionTransform, SnapshotInfo, WriteMode
+from floe_core.models import PartitionTransform, PartitionTransformType, SnapshotInfo, WriteMode
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.schema import SchemaChange, to_iceberg_schema
-from floe_iceberg.snapshots import WRITE_ID, find_write
+from floe_iceberg.schema import SchemaChange
+from floe_iceberg.snapshots import WRITE_ID, find_write, snapshot_info
 from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_spark.errors import translate
-from floe_spark.names import quoted, table_name
-from floe_spark.partitioning import is_aligned, partition_columns
+from floe_spark.frames import OUTSIDE, data_schema, fitted, guarded, strays
+from floe_spark.names import table_name
+from floe_spark.partitioning import is_aligned, partition_columns, would_align
 from floe_spark.slices import slice_condition
 
 __all__ = ["WriteResult", "write"]
-
-_OUTSIDE = "floe: a row lies outside the slice being written"
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,10 @@ class _Write:
     slice: TableSlice | None
     options: Mapping[str, str]
     write_id: str
+    allow_empty: bool
+
+    def writer(self, frame: DataFrame, *, branch: str | None = None) -> DataFrameWriterV2:
+        return frame.writeTo(table_name(self.identifier, branch=branch)).options(**self.options)
 
 
 def write(
@@ -83,25 +85,15 @@ def write(
         properties: Table properties for a table that does not exist yet.
         write_id: A write whose id is found in the table's history has happened already, and is not done again.
         evolve: Let the table gain the columns and the wider types of the data.
-        allow_empty: Let an empty frame replace a whole table.
+        allow_empty: Let an empty frame replace all rows of a table.
     """
+    mode = WriteMode(mode)
     write_id = write_id or uuid.uuid4().hex
     summary = {**(snapshot_properties or {}), WRITE_ID: write_id, "floe.version": __version__}
-    job = _Write(
-        frame,
-        manager,
-        identifier,
-        mode,
-        slice,
-        {f"snapshot-property.{key}": value for key, value in summary.items()},
-        write_id,
-    )
+    options = {f"snapshot-property.{key}": value for key, value in summary.items()}
+    job = _Write(frame, manager, identifier, mode, slice, options, write_id, allow_empty)
     with operation(f"iceberg.{mode.value}", table=str(identifier), engine="spark", slice=slice) as op:
         op.event("validating")
-        if mode is WriteMode.OVERWRITE and slice is None and not allow_empty and frame.isEmpty():
-            raise FloeStorageError(
-                f"refused to replace all rows of '{identifier}' by nothing; if that is meant, allow it with allow_empty"
-            )
         table = manager.find_table(identifier)
         result = None
         if table is None:
@@ -121,9 +113,11 @@ def _create(
     job: _Write, partition_by: Sequence[PartitionTransform], properties: Mapping[str, str]
 ) -> WriteResult | None:
     """Create the table with its first rows in one commit; None if somebody else was quicker."""
+    data_schema(job.frame)  # refuses what Iceberg cannot hold, before anything happens
+    frame = guarded(job.frame, job.slice)
+    _check_partitioning(job, partition_by)
     job.manager.ensure_namespace(Namespace(levels=job.identifier.namespace))
-    _data_schema(job.frame)  # refuses what Iceberg cannot hold, before anything happens
-    writer = _checked(job, job.frame).writeTo(table_name(job.identifier)).options(**job.options)
+    writer = job.writer(frame)
     for key, value in properties.items():
         writer = writer.tableProperty(key, value)
     columns = partition_columns(partition_by)
@@ -136,43 +130,71 @@ def _create(
     return WriteResult(_committed(job), SchemaChange(), created=True)
 
 
+def _check_partitioning(job: _Write, partition_by: Sequence[PartitionTransform]) -> None:
+    """A table made for slices that it cannot replace later would take one write and refuse all others."""
+    if job.slice is not None and partition_by and not would_align(partition_by, job.slice):
+        raise ConfigurationError(
+            f"a new table '{job.identifier}' partitioned by {partition_by[0].transform_type.value} could not replace "
+            f"slices such as this one ({job.slice}). Nothing was written"
+        )
+    kinds = {field.name.lower(): field.dataType for field in job.frame.schema.fields}
+    for one in partition_by:
+        by_hour = one.transform_type is PartitionTransformType.HOUR
+        if by_hour and isinstance(kinds.get(one.source_column.lower()), DateType):
+            raise ConfigurationError(
+                f"days of a zone other than UTC need a timestamp, but {one.source_column!r} is a date; "
+                f"use a timestamp column, or partitions in UTC. Nothing was written"
+            )
+
+
 def _write_existing(job: _Write, table: Table, *, evolve: bool) -> WriteResult:
     done = find_write(table, job.write_id)
     if done is not None:
         return WriteResult(done, SchemaChange(), deduplicated=True)
-    if job.slice is not None and job.mode is WriteMode.OVERWRITE:
-        _refuse_unaligned(table, job.slice, job.identifier)
-    change = job.manager.evolve_for(job.identifier, _data_schema(job.frame), table=table, evolve=evolve)
+    if job.slice is not None and job.mode is WriteMode.OVERWRITE and not is_aligned(table, job.slice):
+        raise ConfigurationError(
+            f"table '{job.identifier}' is partitioned by {table.spec()}, which does not align with the slice "
+            f"({job.slice}); only slices made of whole partitions can be replaced. Nothing was written"
+        )
+    guarded(job.frame, job.slice)  # refuses a wrong partition column before the schema changes
+    change = job.manager.evolve_for(job.identifier, data_schema(job.frame), table=table, evolve=evolve)
     columns = [field.name for field in table.schema().fields] + [path[0] for path in change.added if len(path) == 1]
-    frame = _checked(job, _aligned(job, columns))
-    writer = frame.writeTo(table_name(job.identifier)).options(**job.options)
-    try:
+    frame = guarded(fitted(job.frame, job.identifier, columns), job.slice)
+    with _telling(change):
         if job.mode is WriteMode.APPEND:
-            _run(job, writer.append)
+            _run(job, job.writer(frame).append)
+        elif job.slice is None and not job.allow_empty and _has_rows(table):
+            _replace_table(job, frame, table)
         else:
-            _overwrite(job, frame, writer, table)
-    except SchemaEvolutionError:
-        raise
-    except FloeStorageError as exc:
-        if change:
-            raise type(exc)(f"{exc} (the schema had changed before: {change})", detail=exc.detail) from exc
-        raise
+            _replace(job, frame, table)
     return WriteResult(_committed(job), change)
 
 
-def _data_schema(frame: DataFrame) -> Schema:
+@contextlib.contextmanager
+def _telling(change: SchemaChange) -> Iterator[None]:
+    """A write that fails after the schema changed says so: the new columns stay."""
     try:
-        return to_iceberg_schema(to_arrow_schema(frame.schema))
-    except PySparkTypeError as exc:
-        raise SchemaEvolutionError(
-            f"Iceberg has no type for a column: {exc}. Cast or drop it; nothing was written"
-        ) from exc
+        yield
+    except Exception as exc:
+        if not change:
+            raise
+        note = f"(the table's schema had changed before, and stays so: {change})"
+        if isinstance(exc, FloeStorageError):
+            raise type(exc)(f"{exc} {note}", detail=exc.detail) from exc
+        if isinstance(exc, FloeError):
+            raise
+        raise FloeStorageError(f"{type(exc).__name__}: {str(exc).splitlines()[0]} {note}") from exc
 
 
-def _overwrite(job: _Write, frame: DataFrame, writer: DataFrameWriterV2, table: Table) -> None:
+def _has_rows(table: Table) -> bool:
+    head = table.current_snapshot()
+    return head is not None and snapshot_info(head).summary.get("total-records") != "0"
+
+
+def _replace(job: _Write, frame: DataFrame, table: Table) -> None:
     """Replace rows, and raise if somebody else added or removed some of them since we looked."""
     head = table.current_snapshot()
-    writer = writer.option("isolation-level", "serializable")
+    writer = job.writer(frame).option("isolation-level", "serializable")
     if head is not None:
         writer = writer.option("validate-from-snapshot-id", str(head.snapshot_id))
     condition = F.lit(True) if job.slice is None else slice_condition(job.slice, frame.schema)
@@ -189,71 +211,44 @@ def _overwrite(job: _Write, frame: DataFrame, writer: DataFrameWriterV2, table: 
         raise
 
 
-def _refuse_unaligned(table: Table, one: TableSlice, identifier: TableIdentifier) -> None:
-    if not is_aligned(table, one):
-        raise ConfigurationError(
-            f"table '{identifier}' is partitioned by {table.spec()}, which does not align with the slice ({one}); "
-            f"only slices made of whole partitions can be replaced. Nothing was written"
-        )
+def _replace_table(job: _Write, frame: DataFrame, table: Table) -> None:
+    """Replace all rows, unless by none: the rows are counted as they are written, on a branch that is then published.
+
+    Asking the frame first would compute it twice, and a source that changes in between would answer twice.
+    """
+    head = table.current_snapshot()
+    assert head is not None  # noqa: S101 - there are rows to protect
+    branch = f"floe_{uuid.uuid4().hex[:12]}"
+    job.manager.create_branch(job.identifier, branch, snapshot_id=head.snapshot_id, max_ref_age=timedelta(days=1))
+    try:
+        _run(job, lambda: job.writer(frame, branch=branch).overwrite(F.lit(True)), branch=branch)
+        staged = job.manager.find_write(job.identifier, job.write_id, branch=branch)
+        if staged is None or staged.count("added-records") == 0:
+            raise FloeStorageError(
+                f"refused to replace all rows of '{job.identifier}' by nothing; if that is meant, say allow_empty"
+            )
+        job.manager.publish_branch(job.identifier, branch, onto=head.snapshot_id)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the branch ages out by itself; the first error is the one to tell
+            job.manager.drop_branch(job.identifier, branch)
+        raise
 
 
-def _aligned(job: _Write, columns: Sequence[str]) -> DataFrame:
-    """The frame in the order of the table's columns, NULL where the data has none."""
-    if job.frame.columns == list(columns):
-        return job.frame
-    present = {name.lower(): name for name in job.frame.columns}
-    target = job.frame.sparkSession.table(table_name(job.identifier)).schema
-    return job.frame.select(
-        [
-            F.col(quoted(present[field.name.lower()])).alias(field.name)
-            if field.name.lower() in present
-            else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in target.fields
-        ]
-    )
-
-
-def _checked(job: _Write, frame: DataFrame) -> DataFrame:
-    """The frame, failing inside the plan at the first row outside the slice: no second pass over the data."""
-    if job.slice is None:
-        return frame
-    name = job.slice.ranges[0].column
-    actual = next((column for column in frame.columns if column.lower() == name.lower()), name)
-    inside = slice_condition(job.slice, frame.schema)
-    kind = frame.schema[actual].dataType
-    refusal = F.raise_error(F.lit(_OUTSIDE)).cast(kind)
-    return frame.withColumn(actual, F.when(inside, F.col(quoted(actual))).otherwise(refusal))
-
-
-def _run(job: _Write, action: object) -> None:
+def _run(job: _Write, action: Callable[[], object], *, branch: str = "main") -> None:
     """Run a write; foreign errors become Floe's, and doubt about the commit is settled by looking."""
-    assert callable(action)  # noqa: S101 - DataFrameWriterV2's methods have no common type
     try:
         action()
     except Exception as exc:
-        if _OUTSIDE in str(exc):
-            raise _outside_rows(job) from exc
+        if OUTSIDE in str(exc) and job.slice is not None:
+            raise strays(job.frame, job.slice, job.identifier) from exc
         error = translate(exc, f"spark.{job.mode.value}", job.identifier)
         if error is None:
             raise
-        if isinstance(error, CommitStateUnknownError) and job.manager.find_write(job.identifier, job.write_id):
+        if isinstance(error, CommitStateUnknownError) and job.manager.find_write(
+            job.identifier, job.write_id, branch=branch
+        ):
             return
         raise error from exc
-
-
-def _outside_rows(job: _Write) -> PartitionMismatchError:
-    """Only a refusal looks at the data again, to count."""
-    assert job.slice is not None  # noqa: S101 - only a slice is checked
-    inside: Column = F.coalesce(slice_condition(job.slice, job.frame.schema), F.lit(False))
-    outside = job.frame.where(~inside)
-    column = quoted(job.slice.ranges[0].column)
-    examples = [str(row[0]) for row in outside.select(F.col(column).cast("string")).distinct().limit(3).collect()]
-    count = outside.count()
-    lie = "row lies" if count == 1 else "rows lie"
-    return PartitionMismatchError(
-        f"{count} {lie} outside the slice being written to '{job.identifier}' ({job.slice}): "
-        f"{column} is {', '.join(examples)}, …; filter the data to its partition. Nothing was written"
-    )
 
 
 def _committed(job: _Write) -> SnapshotInfo:
