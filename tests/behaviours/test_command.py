@@ -76,7 +76,7 @@ def test_missing_partitions_are_filled_and_told_as_json(starter: Path) -> None:
     assert by_table["bronze.measurements"]["rows"] == 6 * 14_400
     assert rows(starter, "gold.daily_averages") == 70
     again = floe("run", "--missing", "--json", cwd=starter)
-    assert json.loads(again.stdout) == {"ok": True, "error": None, "runs": [], "materialized": []}
+    assert json.loads(again.stdout) == {"ok": True, "error": None, "run_ids": [], "materialized": [], "checks": []}
 
 
 def test_the_doctor_finds_everything_well_and_leaves_nothing_behind(starter: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_project_printed_in_the_readme_runs(new_project: Any) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     report = json.loads(ran.stdout)
     # The asset of the README takes one day at a time, so two days are two runs.
-    assert len(report["runs"]) == 2
+    assert len(report["run_ids"]) == 2
     from floe_core.identifiers import TableIdentifier
 
     revenue = tables(root).load_table(TableIdentifier.from_string("gold.daily_revenue")).scan().to_arrow()
@@ -163,7 +163,7 @@ def test_a_missing_pipeline_module_is_named(new_project: Any) -> None:
         (["--partition-range", "2026-01-01"], "START...END"),
         (["--partition-range", "2026-01-05...2026-01-02"], "swap them"),
         (["--select", "bronze/nothing"], "no asset bronze/nothing"),
-        (["--select", "gold/daily_averages", "--missing"], "no selected asset is partitioned"),
+        (["--select", "gold/daily_averages", "--partition", "2026-01-01"], "no selected asset is partitioned"),
     ],
 )
 def test_a_wrong_choice_of_partitions_is_told(starter: Path, arguments: list[str], reason: str) -> None:
@@ -181,6 +181,96 @@ def test_wrong_usage_is_exit_code_2_and_refusal_is_3(starter: Path) -> None:
     named = floe("init", "../x", cwd=starter)
     assert named.returncode == 1
     assert "is not a valid name" in named.stderr
+
+
+GAPS = """
+import os
+from dagster import AssetCheckResult, AssetIn, DailyPartitionsDefinition, asset, asset_check
+from pyspark.sql import DataFrame, functions as F
+from floe_dagster import LakeResource, create_definitions
+
+print("an import that prints")
+days = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
+daily = {"partitions_def": days, "metadata": {"partition_expr": "at", "write_mode": "append"}}
+
+@asset(metadata={"write_mode": "append"})
+def settings(lake: LakeResource) -> DataFrame:
+    return lake.spark.range(1)
+
+@asset(**daily, deps=[settings])
+def log(context, lake: LakeResource) -> DataFrame:
+    print("an asset that prints")
+    day = context.partition_key
+    if day == os.environ.get("FAIL_DAY"):
+        raise RuntimeError("no " + os.environ["PLANTED"])
+    return lake.spark.range(1).select(F.lit(day + " 05:00:00").cast("timestamp").alias("at"))
+
+@asset(**daily, ins={"log": AssetIn()})
+def copy(log: DataFrame) -> DataFrame:
+    return log
+
+@asset(metadata={"write_mode": "append"}, ins={"copy": AssetIn()})
+def total(copy: DataFrame) -> DataFrame:
+    if os.environ.get("FAIL_TOTAL"):
+        raise RuntimeError("not today")
+    return copy.groupBy().count()
+
+@asset_check(asset=total)
+def is_large() -> AssetCheckResult:
+    return AssetCheckResult(passed=not os.environ.get("FAIL_CHECK"), description="too small")
+
+defs = create_definitions([settings, log, copy, total], asset_checks=[is_large])
+"""
+
+
+def test_what_is_missing_is_filled_once_and_the_rest_is_left_alone(new_project: Any) -> None:
+    root: Path = new_project(
+        'name: shop\nspark: {conf: {spark.hadoop.fs.s3a.secret.key: "${env:PLANTED}"}}\nenvironments: {prod: {}}\n'
+    )
+    (root / "definitions.py").write_text(GAPS)
+
+    def run(**environment: str) -> tuple[int, dict[str, Any]]:
+        ran = floe("run", "--missing", "--json", cwd=root, PLANTED="hunter2-hunter2", **environment)
+        assert "hunter2-hunter2" not in ran.stdout + ran.stderr
+        return ran.returncode, json.loads(ran.stdout)
+
+    code, report = run(FAIL_DAY="2026-01-03")
+    assert (code, report["ok"]) == (1, False)
+    assert report["error"] == "log failed: RuntimeError: no ***"
+    assert len(report["run_ids"]) == 3
+    assert [one["asset"] for one in report["materialized"]] == ["settings", "log", "copy", "log", "copy"]
+
+    code, report = run(FAIL_TOTAL="yes")
+    assert (code, rows(root, "public.log"), rows(root, "public.copy"), rows(root, "public.settings")) == (1, 4, 4, 1)
+    code, report = run(FAIL_CHECK="yes")
+    assert (code, [one["asset"] for one in report["materialized"]]) == (1, ["total"])
+    assert report["error"] == "check is_large of total failed: too small"
+    code, report = run()
+    assert (code, report["materialized"]) == (0, [])
+    assert rows(root, "public.total") == 1
+
+
+def test_a_copied_project_does_not_write_into_the_original(starter: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(starter, copy)
+    before = sorted(path for path in (starter / ".floe" / "warehouse").rglob("*"))
+    ran = floe("run", "--partition", "2026-01-03", cwd=copy)
+    assert ran.returncode == 1
+    assert "bronze/measurements failed: this lake was moved or copied" in ran.stderr
+    assert sorted(path for path in (starter / ".floe" / "warehouse").rglob("*")) == before
+
+
+def test_an_error_is_a_json_document_for_who_asked_for_json(starter: Path) -> None:
+    for arguments, code in (
+        (["run", "--partition", "x", "--missing"], 2),
+        (["run", "--partition", "1999-01-01"], 1),
+        (["run", "--env", "nowhere"], 1),
+    ):
+        ran = floe(*arguments, "--json", cwd=starter)
+        assert ran.returncode == code
+        assert json.loads(ran.stdout)["ok"] is False
+    ran = floe("run", "--json", cwd=starter, DAGSTER_HOME="not/a/folder")
+    assert "DAGSTER_HOME" in json.loads(ran.stdout)["error"]
 
 
 SLOW = """

@@ -9,6 +9,7 @@ from dagster import (
     AssetExecutionContext,
     AssetIn,
     AssetsDefinition,
+    AssetSpec,
     BackfillPolicy,
     DagsterInstance,
     DailyPartitionsDefinition,
@@ -319,6 +320,52 @@ def test_the_day_before_the_first_day_is_empty(
     for day in ("2026-01-01", "2026-01-02"):
         materialize([bronze(namespace), shifted], project, instance, partition_key=day)
     assert lake.read(f"{namespace}.shifted").count() == 24
+
+
+def test_a_partitioned_asset_is_not_written_without_a_partition(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    @asset(key_prefix=namespace, partitions_def=DAYS, metadata={"partition_expr": "at"})
+    def events(lake: LakeResource) -> DataFrame:
+        return lake.spark.sql("SELECT TIMESTAMP '2026-01-03 05:00:00' AS at")
+
+    materialize([events], project, instance, partition_key="2026-01-03")
+    with pytest.raises(ConfigurationError, match="names no partition"):
+        materialize([events], project, instance)
+    assert lake.read(f"{namespace}.events").count() == 1
+
+
+def test_an_asset_that_reads_its_own_yesterday_can_start(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    yesterday = AssetIn(
+        [namespace, "sums"], partition_mapping=TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    )
+
+    @asset(key_prefix=namespace, partitions_def=DAYS, metadata={"partition_expr": "at"}, ins={"before": yesterday})
+    def sums(context: AssetExecutionContext, before: DataFrame) -> DataFrame:
+        start = F.lit(context.partition_key).cast("timestamp")
+        total = before.agg(F.max("total")).collect()[0][0] if before.columns else 0
+        return before.sparkSession.range(1).select(start.alias("at"), F.lit((total or 0) + 1).alias("total"))
+
+    for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
+        materialize([sums], project, instance, partition_key=day)
+    assert sorted(row.total for row in lake.read(f"{namespace}.sums").collect()) == [1, 2, 3]
+
+
+def test_the_column_of_an_upstream_may_be_named_by_the_input(
+    lake: Lake, project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    materialize([bronze(namespace)], project, instance, tags=span("2026-01-01", "2026-01-02"))
+    external = AssetSpec([namespace, "events"], partitions_def=DAYS)
+    named = {"events": AssetIn([namespace, "events"], metadata={"partition_expr": "at"})}
+
+    @asset(key_prefix=namespace, partitions_def=DAYS, metadata={"partition_expr": "at"}, ins=named)
+    def copied(events: DataFrame) -> DataFrame:
+        return events
+
+    materialize([external, copied], project, instance, partition_key="2026-01-02")
+    assert lake.read(f"{namespace}.copied").count() == 24
 
 
 def test_an_output_that_is_no_asset_is_told_what_to_do(project: CompiledArtifacts, instance: DagsterInstance) -> None:

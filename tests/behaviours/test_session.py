@@ -88,6 +88,12 @@ print(repr(lake.artifacts), repr(resolve_model(lake.artifacts.spark, root=Path("
 shown = {row.key: row.value for row in lake.spark.sql("SET").collect()}
 print(shown)
 assert lake.spark.conf.get("spark.hadoop.fs.s3a.secret.key") == os.environ["PLANTED"]
+for process in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        assert os.environ["PLANTED"].encode() not in process.read_bytes(), process
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        continue
+assert not list(Path(".floe/logs").glob(".conf-*"))
 try:
     lake.read(f"bronze.{os.environ['PLANTED']}")
 except Exception as exc:

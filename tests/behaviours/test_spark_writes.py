@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from floe_core.errors import (
+    CommitStateUnknownError,
     ConcurrencyConflictError,
     ConfigurationError,
+    FloeError,
     FloeStorageError,
     PartitionMismatchError,
     SchemaEvolutionError,
@@ -393,3 +396,43 @@ def test_the_mode_may_be_a_word(lake: Lake, table: TableIdentifier) -> None:
     lake.write(lake.spark.range(3), table, mode="append")
     with pytest.raises(ValueError, match="'replace' is not a valid WriteMode"):
         lake.write(lake.spark.range(3), table, mode="replace")
+
+
+def _write_at_once(*writes: Callable[[], object]) -> list[Exception | None]:
+    """Run the writes in threads that begin together; what each one raised."""
+    together = threading.Barrier(len(writes))
+
+    def run(write: Callable[[], object]) -> Exception | None:
+        together.wait()
+        try:
+            write()
+        except FloeError as exc:
+            return exc
+        return None
+
+    with ThreadPoolExecutor(len(writes)) as pool:
+        return list(pool.map(run, writes))
+
+
+def test_who_loses_the_race_to_create_a_table_replaces_nothing(lake: Lake, table: TableIdentifier) -> None:
+    outcome = _write_at_once(
+        lambda: lake.write(lake.spark.range(100), table, mode=WriteMode.APPEND),
+        lambda: lake.write(lake.spark.range(1000), table, mode=WriteMode.OVERWRITE),
+    )
+    assert outcome[0] is None
+    if outcome[1] is None:
+        assert lake.read(table).count() == 1100
+    else:
+        assert isinstance(outcome[1], ConcurrencyConflictError)
+        assert lake.read(table).count() == 100
+
+
+def test_two_attempts_of_one_write_at_once_are_not_taken_for_one(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(lake.spark.range(1), table, mode=WriteMode.APPEND)
+
+    def attempt() -> object:
+        return lake.write(lake.spark.range(10), table, mode=WriteMode.APPEND, write_id="same")
+
+    outcome = _write_at_once(attempt, attempt)
+    twice = lake.read(table).count() == 21
+    assert any(isinstance(one, CommitStateUnknownError) for one in outcome) is twice

@@ -10,6 +10,7 @@ import pytest
 
 from floe_core.errors import (
     CatalogConnectionError,
+    ConfigurationError,
     FloeStorageError,
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
@@ -133,3 +134,13 @@ def test_shutdown_lets_go_of_the_file_and_connecting_again_works(manager: Iceber
     first = manager.catalog_plugin.connect()
     manager.catalog_plugin.shutdown()
     assert manager.catalog_plugin.connect() is not first
+
+
+@pytest.mark.parametrize("name", ["a#b", "a%20b", "a?b"])
+def test_a_path_the_engines_would_misread_is_refused(tmp_path: Path, name: str) -> None:
+    root = tmp_path / name
+    root.mkdir()
+    with pytest.raises(ConfigurationError, match="choose another"):
+        SqlCatalogPlugin(SqlCatalogConfig(), root=root).connect()
+    with pytest.raises(ConfigurationError, match="choose another"):
+        LocalStoragePlugin(LocalStorageConfig(), root=root).get_warehouse_uri()

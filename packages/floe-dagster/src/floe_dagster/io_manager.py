@@ -15,6 +15,7 @@ from dagster import (
     TableSchema,
 )
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
@@ -55,6 +56,11 @@ class IcebergIOManager(ConfigurableIOManager):
                 f"asset {asset} returned {type(obj).__name__}; return a Spark DataFrame, "
                 f"or annotate the function with -> None if it has nothing to store"
             )
+        if not context.has_asset_partitions and _is_partitioned(context):
+            raise ConfigurationError(
+                f"asset {asset} is partitioned, but this run names no partition; run it with one, such as "
+                f"floe run --partition KEY. Nothing was written"
+            )
         metadata = context.definition_metadata
         column = _partition_column(context, metadata, asset)
         mode = _write_mode(metadata, asset, partitioned=column is not None)
@@ -70,16 +76,26 @@ class IcebergIOManager(ConfigurableIOManager):
             snapshot_properties=_trace(context),
             allow_empty=bool(metadata.get("allow_empty", False)),
         )
+        if result.deduplicated:
+            context.log.warning(
+                f"{asset} was written before by this run or the run it retries (snapshot "
+                f"{result.snapshot.snapshot_id}); it was not written again"
+            )
         self._describe(context, mode, result)
 
     def load_input(self, context: InputContext) -> DataFrame:
         asset = context.asset_key.to_user_string()
         upstream = context.upstream_output
-        metadata = upstream.definition_metadata if upstream is not None else {}
+        metadata = {
+            **(upstream.definition_metadata if upstream is not None else {}),
+            **(context.definition_metadata or {}),
+        }
         column = _partition_column(context, metadata, asset)
         table = table_of(context.asset_key.path, self._lake)
         if column is not None and not context.asset_partition_keys:
-            # Such as the day before the first day: there is nothing to read, in the columns of the table.
+            # Such as the day before the first day: nothing to read. The table's columns, if there is a table yet.
+            if not self._lake.tables.table_exists(table):
+                return self._lake.spark.createDataFrame([], StructType([]))
             return self._lake.read(table).limit(0)
         return self._lake.read(table, slice=_slice(context, column, asset))
 
@@ -146,6 +162,10 @@ def _partition_column(context: InputContext | OutputContext, metadata: Mapping[s
     return column
 
 
+def _is_partitioned(context: OutputContext) -> bool:
+    return context.step_context.partitions_def_for_output(context.name) is not None
+
+
 def _slice(context: InputContext | OutputContext, column: str | None, asset: str) -> TableSlice | None:
     if column is None:
         return None
@@ -187,6 +207,7 @@ def _write_id(context: OutputContext) -> str:
         context.asset_key.to_user_string(),
         context.name,
         context.mapping_key or "",
+        context.step_context.job_def.asset_layer.get(context.asset_key).code_version or "",
         *(context.asset_partition_keys if context.has_asset_partitions else ()),
     ]
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]

@@ -8,12 +8,21 @@ from typing import Any, ClassVar
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from floe_core import __version__
+from floe_core.errors import ConfigurationError
 from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import FileIO, HealthStatus, PluginMetadata, StoragePlugin
 from floe_core.references import resolve_model
 from floe_core.spec import LocalStorageConfig
 
-__all__ = ["LocalStoragePlugin"]
+__all__ = ["LocalStoragePlugin", "usable_path"]
+
+
+def usable_path(path: Path) -> Path:
+    """The path made absolute, or a refusal: the engines take some characters for parts of an address."""
+    resolved = path.resolve()
+    if set("#%?") & set(str(resolved)):
+        raise ConfigurationError(f"the path {resolved} holds one of # % ?, which Iceberg cannot take; choose another")
+    return resolved
 
 
 class LocalStoragePlugin(StoragePlugin):
@@ -36,7 +45,7 @@ class LocalStoragePlugin(StoragePlugin):
 
     @property
     def path(self) -> Path:
-        return (self._root / resolve_model(self._config, root=self._root).path).resolve()
+        return usable_path(self._root / resolve_model(self._config, root=self._root).path)
 
     def startup(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

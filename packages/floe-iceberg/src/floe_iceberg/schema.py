@@ -56,9 +56,7 @@ def to_iceberg_schema(schema: pa.Schema) -> Schema:
     unknown = [one for one in fields if not _is_known(one)]
     if unknown:
         named = ", ".join(f"{one.name} ({one.type})" for one in unknown)
-        raise SchemaEvolutionError(
-            f"Iceberg has no type for these columns: {named}. Cast or drop them; nothing was written"
-        )
+        raise SchemaEvolutionError(f"Iceberg has no type for {named}. Cast or drop it; nothing was written")
     return pyarrow_to_schema(pa.schema(fields), downcast_ns_timestamp_to_us=True)
 
 

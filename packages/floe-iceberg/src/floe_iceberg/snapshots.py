@@ -14,7 +14,7 @@ from pyiceberg.table.update import (
 
 from floe_core.models import SnapshotInfo
 
-__all__ = ["WRITE_ID", "find_write", "publish_branch", "snapshot_info"]
+__all__ = ["WRITE_ID", "find_writes", "publish_branch", "snapshot_info"]
 
 # The key in a snapshot's summary by which a write finds itself again.
 WRITE_ID = "floe.write-id"
@@ -32,12 +32,13 @@ def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
     )
 
 
-def find_write(table: Table, write_id: str, *, branch: str = MAIN_BRANCH) -> SnapshotInfo | None:
-    """The snapshot this write made, looked for among the ancestors of a branch."""
-    for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata):
-        if snapshot.summary and snapshot.summary.additional_properties.get(WRITE_ID) == write_id:
-            return snapshot_info(snapshot)
-    return None
+def find_writes(table: Table, write_id: str, *, branch: str = MAIN_BRANCH) -> list[SnapshotInfo]:
+    """The snapshots this write made, looked for among the ancestors of a branch: none, or one if all is well."""
+    return [
+        snapshot_info(snapshot)
+        for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata)
+        if snapshot.summary and snapshot.summary.additional_properties.get(WRITE_ID) == write_id
+    ]
 
 
 def publish_branch(table: Table, branch: str, *, onto: int) -> None:

@@ -21,6 +21,7 @@ from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
 from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SqlCatalogConfig
 from floe_iceberg.errors import translated
+from floe_iceberg.local_storage import usable_path
 
 __all__ = ["BUSY_SECONDS", "SqlCatalogPlugin"]
 
@@ -47,7 +48,7 @@ class SqlCatalogPlugin(CatalogPlugin):
     @property
     def path(self) -> Path:
         uri = resolve_model(self._config, root=self._root).uri
-        return (self._root / uri.removeprefix("sqlite:///")).resolve()
+        return usable_path(self._root / uri.removeprefix("sqlite:///"))
 
     def connect(self) -> SqlCatalog:
         if self._catalog is None:

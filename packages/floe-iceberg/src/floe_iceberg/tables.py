@@ -9,14 +9,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from floe_core.errors import ConcurrencyConflictError, NamespaceAlreadyExistsError, TableNotFoundError
+from floe_core.errors import (
+    ConcurrencyConflictError,
+    FloeStorageError,
+    NamespaceAlreadyExistsError,
+    TableNotFoundError,
+)
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import SnapshotInfo
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change
-from floe_iceberg.snapshots import find_write, publish_branch, snapshot_info
+from floe_iceberg.snapshots import find_writes, publish_branch, snapshot_info
 
 __all__ = ["DEFAULT_PROPERTIES", "IcebergTableManager"]
 
@@ -95,7 +100,21 @@ class IcebergTableManager:
 
     def find_write(self, identifier: TableIdentifier, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
         """The snapshot a write made, or None if it did not commit."""
-        return find_write(self.load_table(identifier), write_id, branch=branch)
+        return next(iter(find_writes(self.load_table(identifier), write_id, branch=branch)), None)
+
+    def refuse_moved(self, table: Table, identifier: TableIdentifier) -> None:
+        """A local lake that was moved or copied still points to where it was: writing here would write there."""
+        warehouse = self.storage_plugin.get_warehouse_uri()
+        location = table.location()
+        own_place = "/" + "/".join((*identifier.namespace, identifier.name))
+        # A table that was registered from elsewhere does not end like one of ours.
+        moved = warehouse.startswith("file:") and location.endswith(own_place) and location != warehouse + own_place
+        if moved:
+            raise FloeStorageError(
+                f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "
+                f"writing here would write there. Move the project back to where it was, or delete its .floe folder "
+                f"and fill it anew with: floe run --missing"
+            )
 
     def create_branch(
         self, identifier: TableIdentifier, branch: str, *, snapshot_id: int, max_ref_age: timedelta

@@ -22,7 +22,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from floe_runtime.runner import Materialized, RunReport, StepEvent
 
-__all__ = ["command_name", "human_bytes", "progress", "report_table"]
+__all__ = ["check_lines", "command_name", "human_bytes", "progress", "report_table"]
 
 
 def command_name() -> str:
@@ -62,7 +62,16 @@ def report_table(report: RunReport, console: Console) -> Table:
     return table
 
 
+def check_lines(report: RunReport) -> Iterator[Text]:
+    """One line for each asset check."""
+    for one in report.checks:
+        sign = ("  ✓ ", "green") if one.passed else ("  ✗ ", "red" if one.severity == "ERROR" else "yellow")
+        yield Text.assemble(sign, f"check {one.check} of {one.asset}", (f"  {one.description}", "dim"))
+
+
 def _files(one: Materialized) -> str:
+    if one.deduplicated:
+        return "done before"
     return f"+{one.files} -{one.files_removed}" if one.files_removed else f"+{one.files}"
 
 

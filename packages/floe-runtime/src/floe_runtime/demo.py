@@ -27,8 +27,10 @@ from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_runtime import templates
 from floe_runtime.console import command_name, human_bytes, progress, report_table
+from floe_runtime.pipeline import Pipeline, open_pipeline
+from floe_runtime.planning import batches
 from floe_runtime.recount import Difference, compare, recompute, recorded
-from floe_runtime.runner import Pipeline, RunReport, open_pipeline
+from floe_runtime.runner import RunReport, run_batches
 from floe_spark import Lake
 
 __all__ = ["DAYS", "DemoFailedError", "FileChange", "check_figures", "file_change", "prepare", "run_demo"]
@@ -153,7 +155,8 @@ def _table(*columns: str) -> Table:
 
 def _run(stage: _Stage, title: str, assets: Sequence[str], days: Sequence[date], *, keep: bool = True) -> RunReport:
     with progress(stage.console, title, keep=keep) as watch:
-        return stage.pipeline.run(stage.pipeline.assets(assets), [day.isoformat() for day in days], watch)
+        chosen = batches(stage.pipeline.graph, stage.pipeline.assets(assets), [day.isoformat() for day in days])
+        return run_batches(stage.pipeline, chosen, watch)
 
 
 def _backfill(stage: _Stage) -> RunReport:

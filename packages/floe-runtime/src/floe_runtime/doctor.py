@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "examine"]
 
-MOVED_ADVICE = (
-    "Move the project back to where it was, or delete its .floe folder and fill it anew with: floe run --missing"
-)
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -83,17 +79,11 @@ def _storage(lake: Lake) -> str:
 
 def _place(lake: Lake) -> str:
     """Iceberg keeps absolute paths: a local lake that was moved or copied still points to where it was."""
-    warehouse = lake.tables.storage_plugin.get_warehouse_uri()
     count = 0
     for namespace in _all_namespaces(lake):
         for identifier in lake.tables.list_tables(Namespace.from_string(namespace)):
             count += 1
-            location = lake.tables.load_table(identifier).location()
-            if warehouse.startswith("file:") and not location.startswith(f"{warehouse}/"):
-                raise FloeError(
-                    f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, "
-                    f"and writing here would write there. {MOVED_ADVICE}"
-                )
+            lake.tables.refuse_moved(lake.tables.load_table(identifier), identifier)
     return f"{count} tables are where the catalog says" if count else "no tables yet"
 
 

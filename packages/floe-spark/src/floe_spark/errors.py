@@ -20,10 +20,6 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         floe.ConcurrencyConflictError,
         "'{name}' was changed by others faster than this write could commit; nothing was written: run it again",
     ),
-    "ValidationException": (
-        floe.ConcurrencyConflictError,
-        "somebody else changed the same rows of '{name}' meanwhile; nothing was written: run it again",
-    ),
     "NoSuchTableException": (
         floe.TableNotFoundError,
         "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
@@ -39,6 +35,13 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
 }
 
 
+_VALIDATION = {
+    True: (
+        floe.ConcurrencyConflictError,
+        "somebody else changed the same rows of '{name}' meanwhile; nothing was written: run it again",
+    ),
+    False: (floe.FloeStorageError, "Iceberg refused the write to '{name}', and nothing was written: {reason}"),
+}
 _JAVA_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
 
 
@@ -51,11 +54,17 @@ def java_classes(exc: BaseException) -> list[str]:
     return [name for line in told for name in _JAVA_CLASS.findall(line)]
 
 
+def _is_conflict(exc: BaseException) -> bool:
+    """Iceberg validates many things with one exception; that somebody else was there is said by these words alone."""
+    return any(words in str(exc) for words in ("conflicting", "Cannot commit, found", "Missing required files"))
+
+
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
     for java_class in (*java_classes(exc), *_conditions(exc)):
-        if java_class in _TABLE:
-            error, message = _TABLE[java_class]
+        known = _VALIDATION[_is_conflict(exc)] if java_class == "ValidationException" else _TABLE.get(java_class)
+        if known is not None:
+            error, message = known
             detail = StorageErrorDetail(
                 error_type=java_class,
                 operation=operation,
@@ -63,11 +72,17 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
                 message=redact(str(exc))[:2000],
                 retryable=error is floe.ConcurrencyConflictError,
             )
-            reason = redact(str(exc)).splitlines()[0].rpartition("SQLSTATE")[0].strip()
-            return error(message.format(name=identifier, reason=reason), detail=detail)
+            return error(message.format(name=identifier, reason=_reason(exc)), detail=detail)
     return None
 
 
 def _conditions(exc: BaseException) -> list[str]:
     """The name Spark itself gives to an error, such as INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA: its first part."""
     return re.findall(r"^\[([A-Z_]+)", str(exc))
+
+
+def _reason(exc: BaseException) -> str:
+    """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
+    text = redact(str(exc))
+    told = re.findall(r"ValidationException\)?:? ([^\n]+)", text)
+    return told[-1].strip() if told else text.splitlines()[0].partition(" SQLSTATE")[0]

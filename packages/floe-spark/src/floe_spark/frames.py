@@ -33,12 +33,19 @@ def data_schema(frame: DataFrame) -> Schema:
             f"the data has more than one column {', '.join(map(repr, twice))} (upper and lower case are the same "
             f"to Spark); rename or drop one. Nothing was written"
         )
+    unknown = [field for field in frame.schema.fields if not _is_known_to_arrow(field)]
+    if unknown:
+        named = ", ".join(f"{field.name} ({field.dataType.simpleString()})" for field in unknown)
+        raise SchemaEvolutionError(f"Iceberg has no type for {named}. Cast or drop it; nothing was written")
+    return to_iceberg_schema(to_arrow_schema(frame.schema))
+
+
+def _is_known_to_arrow(field: StructField) -> bool:
     try:
-        return to_iceberg_schema(to_arrow_schema(frame.schema))
-    except (PySparkTypeError, pa.ArrowException, ValueError) as exc:
-        raise SchemaEvolutionError(
-            f"Iceberg has no type for a column of the data: {exc}. Cast or drop it; nothing was written"
-        ) from exc
+        to_arrow_schema(StructType([field]))
+    except (PySparkTypeError, pa.ArrowException, ValueError):
+        return False
+    return True
 
 
 def fitted(frame: DataFrame, identifier: TableIdentifier, columns: Sequence[str]) -> DataFrame:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.java import java_problem
 from floe_core.jvm import iceberg_runtime
 from floe_core.ports import CatalogPlugin, StoragePlugin
-from floe_core.redaction import SPARK_REDACTION_REGEX, redact
+from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key, redact
 from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SparkConfig
 from floe_core.telemetry import operation
@@ -42,11 +44,8 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
         return running
     conf = session_conf(settings, world, root=artifacts.root)
     with operation("spark.start", master=settings.master, remote=settings.remote):
-        builder = SparkSession.builder.appName(f"floe-{artifacts.name}")
-        for key, value in conf.items():
-            builder = builder.config(key, value)
         if settings.remote:
-            return builder.remote(settings.remote).getOrCreate()
+            return _builder(artifacts.name, conf).remote(settings.remote).getOrCreate()
         problem = java_problem()
         if problem:
             raise ConfigurationError(problem)
@@ -54,8 +53,48 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
             # Otherwise Python functions would run on whatever `python3` is on the PATH, without this environment.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log = artifacts.root / LOG_FILE
-        with _standard_error_in(log):
-            return _start(builder, settings, log)
+        secrets = {key: value for key, value in conf.items() if is_credential_key(key)}
+        shown = {key: value for key, value in conf.items() if key not in secrets}
+        with _standard_error_in(log), _handed_over(secrets, log.parent):
+            return _start(_builder(artifacts.name, shown), settings, log)
+
+
+def _builder(name: str, conf: Mapping[str, str]) -> SparkSession.Builder:
+    builder = SparkSession.builder.appName(f"floe-{name}")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+@contextmanager
+def _handed_over(secrets: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Give secrets to a JVM started inside by a file that only its user can read, and that is gone afterwards.
+
+    PySpark would put them on the JVM's command line, where every user of the machine sees them.
+    """
+    if not secrets:
+        yield
+        return
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    handle, name = tempfile.mkstemp(prefix=".conf-", dir=folder)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(f"{key}={_escaped(value)}\n" for key, value in secrets.items())
+        rest = before or "pyspark-shell"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(name)} {rest}"
+        yield
+    finally:
+        Path(name).unlink()
+        if before is None:
+            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _escaped(value: str) -> str:
+    """A value as Java's properties files write it."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f"\\{text}" if text[:1].isspace() else text
 
 
 def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path) -> dict[str, str]:
@@ -86,6 +125,8 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
     if settings.jars is not None:
         conf = _joined(conf, {"spark.jars": ",".join(_local_jars(root / settings.jars))})
         del conf["spark.jars.packages"]
+        if "spark.jars.packages" in settings.conf:  # what the user asked for stays, Floe's own come from the folder
+            conf["spark.jars.packages"] = settings.conf["spark.jars.packages"]
     return conf
 
 
@@ -160,7 +201,10 @@ def _start(builder: SparkSession.Builder, settings: SparkConfig, log: Path) -> S
                 f"the jars into a folder and name it in floe.yaml as spark: {{jars: FOLDER}}"
             )
         else:
-            reason = f"{type(exc).__name__}: {redact(str(exc)).splitlines()[0]}"
+            told = re.findall(
+                r"^(?:Caused by: |Exception in thread \S+ )?([\w.$]+(?:Exception|Error): .+)$", words, re.M
+            )
+            reason = told[-1] if told else redact(f"{type(exc).__name__}: {exc}").splitlines()[0]
         raise ConfigurationError(
             f"Spark did not start on {settings.master or 'local[*]'}: {reason}; its own words are in {log}"
         ) from exc
@@ -172,7 +216,7 @@ def _standard_error_in(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
         os.dup2(target, 2)
         yield

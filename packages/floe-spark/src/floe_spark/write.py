@@ -24,10 +24,11 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, SnapshotInfo, WriteMode
+from floe_core.redaction import redact
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.schema import SchemaChange
-from floe_iceberg.snapshots import WRITE_ID, find_write, snapshot_info
+from floe_iceberg.snapshots import WRITE_ID, find_writes, snapshot_info
 from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_spark.errors import translate
 from floe_spark.frames import OUTSIDE, data_schema, fitted, guarded, strays
@@ -95,11 +96,10 @@ def write(
     with operation(f"iceberg.{mode.value}", table=str(identifier), engine="spark", slice=slice) as op:
         op.event("validating")
         table = manager.find_table(identifier)
-        result = None
         if table is None:
-            result = _create(job, partition_by, {**DEFAULT_PROPERTIES, **(properties or {})})
-        if result is None:
-            result = _write_existing(job, table or manager.load_table(identifier), evolve=evolve)
+            result = _create(job, partition_by, {**DEFAULT_PROPERTIES, **(properties or {})}, evolve=evolve)
+        else:
+            result = _write_existing(job, table, evolve=evolve)
         op.event("committed")
         op.set(
             num_rows=result.snapshot.count("added-records"),
@@ -110,9 +110,9 @@ def write(
 
 
 def _create(
-    job: _Write, partition_by: Sequence[PartitionTransform], properties: Mapping[str, str]
-) -> WriteResult | None:
-    """Create the table with its first rows in one commit; None if somebody else was quicker."""
+    job: _Write, partition_by: Sequence[PartitionTransform], properties: Mapping[str, str], *, evolve: bool
+) -> WriteResult:
+    """Create the table with its first rows in one commit."""
     data_schema(job.frame)  # refuses what Iceberg cannot hold, before anything happens
     frame = guarded(job.frame, job.slice)
     _check_partitioning(job, partition_by)
@@ -126,7 +126,12 @@ def _create(
     try:
         _run(job, writer.create)
     except TableAlreadyExistsError:
-        return None  # their table is written to like any other
+        # Somebody else was quicker. Rows can be added to theirs, but not put in the place of rows never looked at.
+        if job.mode is not WriteMode.APPEND:
+            raise ConcurrencyConflictError(
+                f"'{job.identifier}' was created by somebody else meanwhile; nothing was written: run it again"
+            ) from None
+        return _write_existing(job, job.manager.load_table(job.identifier), evolve=evolve)
     return WriteResult(_committed(job), SchemaChange(), created=True)
 
 
@@ -148,13 +153,16 @@ def _check_partitioning(job: _Write, partition_by: Sequence[PartitionTransform])
 
 
 def _write_existing(job: _Write, table: Table, *, evolve: bool) -> WriteResult:
-    done = find_write(table, job.write_id)
-    if done is not None:
-        return WriteResult(done, SchemaChange(), deduplicated=True)
+    done = find_writes(table, job.write_id)
+    if done:
+        return WriteResult(done[0], SchemaChange(), deduplicated=True)
+    job.manager.refuse_moved(table, job.identifier)
     if job.slice is not None and job.mode is WriteMode.OVERWRITE and not is_aligned(table, job.slice):
+        fields = ", ".join(f"{field.name} ({field.transform})" for field in table.spec().fields) or "nothing"
         raise ConfigurationError(
-            f"table '{job.identifier}' is partitioned by {table.spec()}, which does not align with the slice "
-            f"({job.slice}); only slices made of whole partitions can be replaced. Nothing was written"
+            f"table '{job.identifier}' is partitioned by {fields}, which does not align with the slice ({job.slice}); "
+            f"only slices made of whole partitions can be replaced. Write to a new table (another asset key), or drop "
+            f"this one and fill it anew with: floe run --missing. Nothing was written"
         )
     guarded(job.frame, job.slice)  # refuses a wrong partition column before the schema changes
     change = job.manager.evolve_for(job.identifier, data_schema(job.frame), table=table, evolve=evolve)
@@ -183,7 +191,8 @@ def _telling(change: SchemaChange) -> Iterator[None]:
             raise type(exc)(f"{exc} {note}", detail=exc.detail) from exc
         if isinstance(exc, FloeError):
             raise
-        raise FloeStorageError(f"{type(exc).__name__}: {str(exc).splitlines()[0]} {note}") from exc
+        reason = redact(f"{type(exc).__name__}: {exc}".splitlines()[0])
+        raise FloeStorageError(f"{reason} {note}") from exc
 
 
 def _has_rows(table: Table) -> bool:
@@ -252,10 +261,15 @@ def _run(job: _Write, action: Callable[[], object], *, branch: str = "main") -> 
 
 
 def _committed(job: _Write) -> SnapshotInfo:
-    snapshot = job.manager.find_write(job.identifier, job.write_id)
-    if snapshot is None:
+    found = find_writes(job.manager.load_table(job.identifier), job.write_id)
+    if not found:
         raise CommitStateUnknownError(
             f"Spark reported success, but the snapshot of write {job.write_id} is not in '{job.identifier}'; "
             f"inspect the table before trying again"
         )
-    return snapshot
+    if len(found) > 1:
+        raise CommitStateUnknownError(
+            f"two attempts of one write to '{job.identifier}' ran at the same time and both are there: snapshots "
+            f"{', '.join(str(one.snapshot_id) for one in found)}. Look at their rows and take one of them back"
+        )
+    return found[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import NoReturn
 
 import click
@@ -19,6 +20,12 @@ _COMMANDS = {
     "doctor": "Check Java, Spark, the jars, the catalog and the storage, and say what to do.",
     "run": "Materialize the assets of the project.",
 }
+
+
+_INTERRUPTED = (
+    "interrupted; a write that was under way is either complete or absent, never half done: "
+    "before you append again, look whether it is there"
+)
 
 
 class _Commands(click.Group):
@@ -53,12 +60,30 @@ def main() -> NoReturn:
     try:
         code = floe(standalone_mode=False)  # Click returns the code of an Exit instead of raising it
     except click.ClickException as exc:
-        exc.show()
+        if not _tell_json(exc.format_message()):
+            exc.show()
         sys.exit(exc.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted; tables show nothing of the write that was under way", err=True)
+        if not _tell_json(_INTERRUPTED):
+            click.echo(_INTERRUPTED, err=True)
         _leave(130)
+    except Exception as exc:  # noqa: BLE001 - a bug: its traceback is shown, but not the secrets in it
+        from floe_core.redaction import redact
+
+        if not _tell_json(f"{type(exc).__name__}: {exc}"):
+            click.echo(redact(traceback.format_exc()), err=True)
+        _leave(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell_json(message: str) -> bool:
+    """For a program that asked for JSON, an error is a document too."""
+    if "--json" not in sys.argv:
+        return False
+    from floe_runtime.cli.common import print_json
+
+    print_json({"ok": False, "error": message, "problems": []})
+    return True
 
 
 def _leave(code: int) -> NoReturn:

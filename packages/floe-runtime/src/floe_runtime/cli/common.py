@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -24,6 +26,7 @@ __all__ = [
     "fail",
     "json_option",
     "observe",
+    "only_json",
     "print_json",
     "project_option",
     "tells_errors",
@@ -63,7 +66,26 @@ def console(*, quiet: bool = False) -> Console:
 
 
 def print_json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=2, default=str))
+    from floe_core.redaction import redact
+
+    click.echo(redact(json.dumps(document, indent=2, default=str)))
+
+
+@contextmanager
+def only_json(as_json: bool) -> Iterator[None]:
+    """While assets run, what they print goes to standard error, so that standard output holds one document."""
+    if not as_json:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:

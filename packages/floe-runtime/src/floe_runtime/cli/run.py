@@ -16,15 +16,17 @@ from floe_runtime.cli.common import (
     fail,
     json_option,
     observe,
+    only_json,
     print_json,
     project_option,
     tells_errors,
 )
 
 if TYPE_CHECKING:
-    from dagster import AssetKey
+    from dagster import AssetKey, PartitionsDefinition
 
-    from floe_runtime.runner import Pipeline
+    from floe_runtime.pipeline import Pipeline
+    from floe_runtime.planning import Batch
 
 __all__ = ["run"]
 
@@ -54,8 +56,9 @@ def run(
     if sum(map(bool, (partition, partition_range, missing))) > 1:
         raise click.UsageError("--partition, --partition-range and --missing exclude each other.")
     from floe_core.java import java_problem
-    from floe_runtime.console import progress, report_table
-    from floe_runtime.runner import RunFailedError, open_pipeline
+    from floe_runtime.console import check_lines, progress, report_table
+    from floe_runtime.pipeline import open_pipeline
+    from floe_runtime.runner import RunFailedError, RunReport, run_batches
     from floe_spark import Lake
 
     out = console(quiet=as_json)
@@ -64,62 +67,67 @@ def run(
     problem = None if artifacts.spark.remote else java_problem()
     if problem:
         fail(problem, as_json=as_json)
-    with open_pipeline(artifacts) as pipeline:
-        assets = pipeline.assets([name.strip() for name in select.split(",")] if select else ())
-        keys = _keys(pipeline, assets, partition, partition_range, missing)
-        if keys is not None and not keys:
-            _nothing_to_do(as_json)
-            return
-        with out.status("starting Spark (the first start on a machine fetches its jars)"):
-            _ = Lake(artifacts).spark
-        failure: str | None = None
-        with progress(out, _title(artifacts.name, keys), keep=False) as watch:
-            try:
-                report = pipeline.run(assets, keys, watch)
-            except RunFailedError as exc:
-                failure, report = str(exc), exc.report
+    failure: str | None = None
+    report = RunReport()
+    with only_json(as_json), open_pipeline(artifacts) as pipeline:
+        assets = pipeline.assets([name.strip() for name in (select or "").split(",") if name.strip()])
+        chosen = _batches(pipeline, assets, partition, partition_range, missing)
+        if chosen:
+            with out.status("starting Spark (the first start on a machine fetches its jars)"):
+                _ = Lake(artifacts).spark
+            with progress(out, _title(artifacts.name, chosen), keep=False) as watch:
+                try:
+                    report = run_batches(pipeline, chosen, watch)
+                except RunFailedError as exc:
+                    failure, report = str(exc), exc.report
     if as_json:
-        materialized = [dataclasses.asdict(one) for one in report.materialized]
-        print_json({"ok": failure is None, "error": failure, "runs": report.run_ids, "materialized": materialized})
+        print_json({"ok": failure is None, "error": failure, **dataclasses.asdict(report)})
         raise click.exceptions.Exit(0 if failure is None else 1)
+    if not chosen:
+        out.print("nothing is missing: everything was materialized before")
     if report.materialized:
         out.print(report_table(report, out))
+    for line in check_lines(report):
+        out.print(line)
     if failure is not None:
         fail(failure, as_json=False)
 
 
-def _nothing_to_do(as_json: bool) -> None:
-    if as_json:
-        print_json({"ok": True, "error": None, "runs": [], "materialized": []})
-    else:
-        click.echo("nothing is missing: every partition was materialized before")
-
-
-def _title(name: str, keys: Sequence[str] | None) -> str:
-    if keys is None:
+def _title(name: str, chosen: Sequence[Batch]) -> str:
+    keys = [key for batch in chosen for key in batch.keys]
+    if not keys:
         return name
     return (
         f"{name}, partition {keys[0]}" if len(keys) == 1 else f"{name}, {len(keys)} partitions {keys[0]} … {keys[-1]}"
     )
 
 
-def _keys(
+def _batches(
     pipeline: Pipeline,
     assets: Sequence[AssetKey],
     partition: str | None,
     partition_range: str | None,
     missing: bool,
-) -> list[str] | None:
-    """The partitions that the options ask for; None if no asset is partitioned."""
+) -> list[Batch]:
+    """The runs that the options ask for."""
+    from floe_runtime import planning
+
+    if missing:
+        return planning.missing(pipeline.graph, assets, pipeline.instance)
+    keys = _keys(planning.shared_partitions(pipeline.graph, assets), partition, partition_range)
+    return planning.batches(pipeline.graph, assets, keys)
+
+
+def _keys(
+    partitions: PartitionsDefinition[str] | None, partition: str | None, partition_range: str | None
+) -> list[str]:
+    """The partitions that the options ask for: by default the latest complete one."""
     from floe_core.errors import ConfigurationError
 
-    partitions = pipeline.partitions(assets)
     if partitions is None:
-        if partition or partition_range or missing:
+        if partition or partition_range:
             raise ConfigurationError("no selected asset is partitioned; leave the partition options out")
-        return None
-    if missing:
-        return pipeline.keys_missing(assets, partitions)
+        return []
     known = list(partitions.get_partition_keys())
     if not known:
         raise ConfigurationError(

@@ -1,0 +1,163 @@
+"""Open the Dagster definitions of a project."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import ConfigurationError, FloeError
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+
+__all__ = ["Pipeline", "open_pipeline"]
+
+# Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes.
+_DAGSTER_SETTINGS = """\
+telemetry:
+  enabled: false
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The definitions of a project, and the history of its runs."""
+
+    artifacts: CompiledArtifacts
+    definitions: Definitions
+    instance: DagsterInstance
+
+    @cached_property
+    def job(self) -> JobDefinition:
+        return self.definitions.resolve_implicit_global_asset_job_def()
+
+    @cached_property
+    def graph(self) -> AssetGraph:
+        return self.definitions.resolve_asset_graph()
+
+    @cached_property
+    def steps(self) -> dict[str, list[str]]:
+        """The assets of each step, by their names."""
+        found: dict[str, list[str]] = {}
+        for key in self.graph.materializable_asset_keys:
+            found.setdefault(self.graph.assets_def_for_key(key).node_def.name, []).append(key.to_user_string())
+        return found
+
+    def assets(self, names: Sequence[str] = ()) -> list[AssetKey]:
+        """The assets to run: all that can be materialized, or those named."""
+        known = {key.to_user_string(): key for key in self.graph.materializable_asset_keys}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigurationError(f"no asset {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+        if not known:
+            raise ConfigurationError("the definitions hold no asset that can be materialized; add one")
+        return [known[name] for name in names] if names else list(known.values())
+
+
+@contextmanager
+def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
+    """The pipeline of a project; the history of its runs is under `.floe/` unless DAGSTER_HOME says otherwise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
+        with _inside(artifacts), _dagster_home(artifacts) as home:
+            definitions = _load(artifacts)
+            with DagsterInstance.from_config(str(home)) as instance:
+                yield Pipeline(artifacts, definitions, instance)
+
+
+@contextmanager
+def _inside(artifacts: CompiledArtifacts) -> Iterator[None]:
+    """The project's folder is current and importable, and its environment is the chosen one."""
+    before, path, environment = Path.cwd(), list(sys.path), os.environ.get("FLOE_ENV")
+    os.chdir(artifacts.root)
+    sys.path.insert(0, str(artifacts.root))
+    os.environ["FLOE_ENV"] = artifacts.environment or ""
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+        os.environ.pop("FLOE_ENV")
+        if environment is not None:
+            os.environ["FLOE_ENV"] = environment
+
+
+@contextmanager
+def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
+    given = os.environ.get("DAGSTER_HOME")
+    if given:
+        if not Path(given).is_absolute() or not Path(given).is_dir():
+            raise ConfigurationError(
+                f"DAGSTER_HOME is {given!r}, which is not the absolute path of a folder; create it, or unset it"
+            )
+        yield Path(given)
+        return
+    # What was materialized in one environment says nothing about another.
+    name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
+    home = artifacts.root / ".floe" / name
+    home.mkdir(parents=True, exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
+    os.environ["DAGSTER_HOME"] = str(home)
+    try:
+        yield home
+    finally:
+        del os.environ["DAGSTER_HOME"]
+
+
+def _load(artifacts: CompiledArtifacts) -> Definitions:
+    name = artifacts.pipeline.definitions
+    _forget_other_projects(name, artifacts.root)
+    try:
+        module = importlib.import_module(name)
+    except FloeError:
+        raise
+    except ModuleNotFoundError as exc:
+        if exc.name and (name == exc.name or name.startswith(f"{exc.name}.")):
+            raise ConfigurationError(
+                f"pipeline.definitions is {name!r}, but {artifacts.root} has no such module; create "
+                f"{name.replace('.', '/')}.py there, or name another module"
+            ) from exc
+        raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
+    except (Exception, SystemExit) as exc:
+        raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
+    found = [value for value in vars(module).values() if isinstance(value, Definitions)]
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"module {name} must hold one Definitions object (found {len(found)}): defs = create_definitions([...])"
+        )
+    return found[0]
+
+
+def _forget_other_projects(name: str, root: Path) -> None:
+    """Two projects may both have a module `definitions`; one process may run both."""
+    top = name.split(".")[0]
+    loaded: ModuleType | None = sys.modules.get(top)
+    if loaded is None or not getattr(loaded, "__file__", None):
+        return
+    if root not in Path(str(loaded.__file__)).resolve().parents:
+        for module in [one for one in sys.modules if one == top or one.startswith(f"{top}.")]:
+            del sys.modules[module]
+
+
+def _import_failure(name: str, exc: BaseException, root: Path) -> str:
+    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).is_relative_to(root)]
+    where = f" at {Path(frames[-1].filename).relative_to(root)}:{frames[-1].lineno}" if frames else ""
+    return f"importing {name} failed{where}: {type(exc).__name__}: {exc}"

@@ -1,0 +1,129 @@
+"""Which assets run for which partitions, in as few Dagster runs as possible, and each write no more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from floe_core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dagster import AssetKey, DagsterInstance, PartitionsDefinition
+    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+
+__all__ = ["Batch", "batches", "missing", "shared_partitions"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One Dagster run: these assets, for these neighbouring partitions; no partitions if nothing is partitioned."""
+
+    assets: tuple[AssetKey, ...]
+    keys: tuple[str, ...] = ()
+
+
+def shared_partitions(graph: AssetGraph, assets: Sequence[AssetKey]) -> PartitionsDefinition[str] | None:
+    """The partitions that the partitioned assets share; None if none is partitioned."""
+    found: dict[PartitionsDefinition[str], list[str]] = {}
+    for key in assets:
+        one = graph.get(key).partitions_def
+        if one is not None:
+            found.setdefault(one, []).append(key.to_user_string())
+    if len(found) > 1:
+        groups = "; ".join(", ".join(sorted(names)) for names in found.values())
+        raise ConfigurationError(
+            f"these assets have different partitions ({groups}); run one group at a time with --select"
+        )
+    return next(iter(found), None)
+
+
+def batches(graph: AssetGraph, assets: Sequence[AssetKey], keys: Sequence[str]) -> list[Batch]:
+    """All assets for all these partitions."""
+    wanted = {key: set(keys) for key in assets if graph.get(key).partitions_def is not None}
+    return _batches(graph, wanted, [key for key in assets if key not in wanted])
+
+
+def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInstance) -> list[Batch]:
+    """What was never materialized, and what depends on it.
+
+    An unpartitioned asset counts as missing too if something it reads is newer than itself.
+    """
+    partitions = shared_partitions(graph, assets)
+    known = partitions.get_partition_keys() if partitions is not None else ()
+    wanted: dict[AssetKey, set[str]] = {}
+    plain: list[AssetKey] = []
+    for key in (one for one in graph.toposorted_asset_keys if one in set(assets)):
+        node = graph.get(key)
+        if node.partitions_def is not None:
+            lacking = set(known) - set(instance.get_materialized_partitions(key))
+            wanted[key] = lacking.union(*(wanted.get(parent, set()) for parent in node.parent_keys))
+        elif any(wanted.get(parent) or parent in plain for parent in node.parent_keys) or _is_behind(
+            key, node.parent_keys, instance
+        ):
+            plain.append(key)
+    return _batches(graph, wanted, plain)
+
+
+def _is_behind(key: AssetKey, parents: Collection[AssetKey], instance: DagsterInstance) -> bool:
+    own = instance.get_latest_materialization_event(key)
+    if own is None:
+        return True
+    events = (instance.get_latest_materialization_event(parent) for parent in parents)
+    return any(event is not None and event.timestamp > own.timestamp for event in events)
+
+
+def _batches(graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], plain: Sequence[AssetKey]) -> list[Batch]:
+    """Neighbouring partitions together where the assets take several at once; unpartitioned assets run once."""
+    runs = [(tuple(assets), tuple(keys)) for assets, keys in _chunks(graph, wanted)]
+    if not runs:
+        return [Batch(tuple(plain))] if plain else []
+    partitioned = set(wanted)
+    first: list[AssetKey] = []
+    last: list[AssetKey] = []
+    each: list[AssetKey] = []
+    for key in plain:
+        follows = bool(_related(graph, key, "parent_keys") & partitioned)
+        leads = bool(_related(graph, key, "child_keys") & partitioned)
+        (each if follows and leads else last if follows else first).append(key)
+    result = []
+    for number, (assets, keys) in enumerate(runs):
+        before = first if number == 0 else []
+        after = last if number == len(runs) - 1 else []
+        result.append(Batch((*before, *assets, *each, *after), keys))
+    return result
+
+
+def _chunks(
+    graph: AssetGraph, wanted: Mapping[AssetKey, set[str]]
+) -> Iterator[tuple[Sequence[AssetKey], Sequence[str]]]:
+    definition = next((graph.get(key).partitions_def for key in wanted), None)
+    chunk: list[str] = []
+    assets: list[AssetKey] = []
+    for key in definition.get_partition_keys() if definition is not None else ():
+        now = [asset for asset in wanted if key in wanted[asset]]
+        if chunk and (now != assets or not _take_several(graph, assets)):
+            yield assets, chunk
+            chunk = []
+        if now:
+            chunk.append(key)
+        assets = now
+    if chunk:
+        yield assets, chunk
+
+
+def _take_several(graph: AssetGraph, assets: Sequence[AssetKey]) -> bool:
+    policies = [graph.get(key).backfill_policy for key in assets]
+    # None is Dagster's way of saying "all partitions in one run".
+    return all(policy is not None and policy.max_partitions_per_run is None for policy in policies)
+
+
+def _related(graph: AssetGraph, key: AssetKey, direction: str) -> set[AssetKey]:
+    found: set[AssetKey] = set()
+    waiting = [key]
+    while waiting:
+        for one in getattr(graph.get(waiting.pop()), direction):
+            if one not in found:
+                found.add(one)
+                waiting.append(one)
+    return found
