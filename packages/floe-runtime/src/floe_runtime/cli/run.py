@@ -37,7 +37,7 @@ __all__ = ["run"]
 @click.option("--select", metavar="A,B", help="Only these assets.")
 @click.option("--partition", metavar="KEY", help="Only this partition.")
 @click.option("--partition-range", metavar="START...END", help="These partitions, both ends included.")
-@click.option("--missing", is_flag=True, help="Every partition that was never materialized.")
+@click.option("--missing", is_flag=True, help="Whatever was never materialized, and what depends on it.")
 @json_option
 @tells_errors
 def run(
