@@ -35,6 +35,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "RestCatalogConfig": {"uri": "u", "warehouse": "w", "token": "${env:T}"},
     "S3StorageConfig": {"bucket": "b"},
     "SnapshotInfo": {"snapshot_id": 1, "timestamp_ms": 0, "operation": "append"},
+    "SortField": {"column": "a"},
     "StorageConfig": {"type": "x"},
     "StorageErrorDetail": {"error_type": "a", "operation": "b", "message": "c"},
 }

@@ -14,6 +14,7 @@ __all__ = [
     "PartitionTransform",
     "PartitionTransformType",
     "SnapshotInfo",
+    "SortField",
     "StorageErrorDetail",
     "WriteMode",
 ]
@@ -58,6 +59,22 @@ class PartitionTransform(_Record):
         if self.transform_type is PartitionTransformType.TRUNCATE and self.width is None:
             raise ValueError("a truncate transform needs width")
         return self
+
+    @property
+    def field_name(self) -> str:
+        """The name given, or the one Spark would give: `at_day`, `id_bucket`, `note_trunc`."""
+        if self.name is not None:
+            return self.name
+        suffix = {"identity": "", "truncate": "_trunc"}.get(self.transform_type.value, f"_{self.transform_type.value}")
+        return f"{self.source_column}{suffix}"
+
+
+class SortField(_Record):
+    """One column of a sort order."""
+
+    column: str
+    descending: bool = False
+    nulls_last: bool = False
 
 
 class NamespaceInfo(_Record):

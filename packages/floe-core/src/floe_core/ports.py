@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from floe_core.identifiers import TableIdentifier
+
 __all__ = [
     "Catalog",
     "CatalogPlugin",
@@ -98,6 +100,11 @@ class CatalogPlugin(Plugin):
     @abstractmethod
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
         """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
+
+    def table_location(self, identifier: TableIdentifier, namespace_uri: str) -> str | None:
+        """Where a new table goes; None leaves it to the catalog, which is right for a server."""
+        del identifier, namespace_uri
+        return None
 
     @abstractmethod
     def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None: ...

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
-from pyiceberg.table.update import (
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemoveSnapshotRefUpdate,
-    SetSnapshotRefUpdate,
-)
 
 from floe_core.models import SnapshotInfo
 
-__all__ = ["WRITE_ID", "find_writes", "publish_branch", "snapshot_info"]
+__all__ = ["WRITE_ID", "find_writes", "snapshot_info"]
 
 # The key in a snapshot's summary by which a write finds itself again.
 WRITE_ID = "floe.write-id"
@@ -39,27 +33,3 @@ def find_writes(table: Table, write_id: str, *, branch: str = MAIN_BRANCH) -> li
         for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata)
         if snapshot.summary and snapshot.summary.additional_properties.get(WRITE_ID) == write_id
     ]
-
-
-def publish_branch(table: Table, branch: str, *, onto: int) -> None:
-    """Move main to the head of a branch and remove the branch, in one commit that fails if main is not at `onto`."""
-    head, main = table.metadata.refs[branch], table.metadata.refs[MAIN_BRANCH]
-    table.catalog.commit_table(
-        table,
-        (
-            AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=onto),
-            AssertRefSnapshotId(ref=branch, snapshot_id=head.snapshot_id),
-        ),
-        (
-            SetSnapshotRefUpdate(
-                ref_name=MAIN_BRANCH,
-                type=SnapshotRefType.BRANCH,
-                snapshot_id=head.snapshot_id,
-                max_ref_age_ms=main.max_ref_age_ms,
-                max_snapshot_age_ms=main.max_snapshot_age_ms,
-                min_snapshots_to_keep=main.min_snapshots_to_keep,
-            ),
-            RemoveSnapshotRefUpdate(ref_name=branch),
-        ),
-    )

@@ -79,6 +79,9 @@ class SqlCatalogPlugin(CatalogPlugin):
             "spark.jars.packages": SQLITE_JDBC,
         }
 
+    def table_location(self, identifier: TableIdentifier, namespace_uri: str) -> str:
+        return f"{namespace_uri}/{identifier.name}"  # as Spark does it; PyIceberg alone would join the levels by dots
+
     def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None:
         levels = Namespace.from_string(namespace).levels
         with translated("sql.create_namespace", namespace, namespace=True):

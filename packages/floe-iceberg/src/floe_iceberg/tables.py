@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import (
     ConcurrencyConflictError,
     FloeStorageError,
     NamespaceAlreadyExistsError,
+    TableAlreadyExistsError,
     TableNotFoundError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.models import SnapshotInfo
+from floe_core.models import PartitionTransform, SnapshotInfo, SortField
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
+from floe_iceberg import refs
 from floe_iceberg.errors import translated
-from floe_iceberg.schema import SchemaChange, apply_change, plan_change
-from floe_iceberg.snapshots import find_writes, publish_branch, snapshot_info
+from floe_iceberg.layout import partition_spec, sort_order
+from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
+from floe_iceberg.snapshots import find_writes, snapshot_info
 
 __all__ = ["DEFAULT_PROPERTIES", "IcebergTableManager"]
 
@@ -62,6 +69,61 @@ class IcebergTableManager:
                     self.catalog_plugin.create_namespace(str(level))
                 except NamespaceAlreadyExistsError:
                     continue  # somebody else was quicker, which is as good
+
+    def create_table(
+        self,
+        identifier: TableIdentifier,
+        schema: Schema | pa.Schema,
+        *,
+        partition_by: Sequence[PartitionTransform] = (),
+        sort_by: Sequence[SortField] = (),
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create an empty table, and its namespace where that is missing.
+
+        Args:
+            schema: Field ids are given anew, documentation is kept.
+            properties: Over Floe's defaults.
+            if_not_exists: Return the table that is there instead of raising TableAlreadyExistsError.
+        """
+        fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
+        spec, order = partition_spec(partition_by, fields), sort_order(sort_by, fields)
+        merged = {**DEFAULT_PROPERTIES, **(properties or {}), **({"comment": comment} if comment else {})}
+        namespace = Namespace(levels=identifier.namespace)
+        location = self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(str(namespace)))
+        with operation("iceberg.create_table", table=str(identifier), partition_spec=str(spec)) as op:
+            self.ensure_namespace(namespace)
+            try:
+                with translated("create_table", identifier):
+                    table = self._catalog.create_table(
+                        (*identifier.namespace, identifier.name), fields, location, spec, order, merged
+                    )
+            except TableAlreadyExistsError:
+                if not if_not_exists:
+                    raise
+                table = self.load_table(identifier)
+            op.set(schema_id=table.schema().schema_id)
+            return table
+
+    def rename_table(self, identifier: TableIdentifier, to: TableIdentifier) -> Table:
+        """Give a table another name; its files stay where they are."""
+        with (
+            operation("iceberg.rename_table", table=str(identifier), to=str(to)),
+            translated("rename_table", identifier),
+        ):
+            self.ensure_namespace(Namespace(levels=to.namespace))
+            return self._catalog.rename_table((*identifier.namespace, identifier.name), (*to.namespace, to.name))
+
+    def register_table(self, identifier: TableIdentifier, metadata_location: str) -> Table:
+        """Take a table into the catalog whose files are there already."""
+        with (
+            operation("iceberg.register_table", table=str(identifier), metadata_location=metadata_location),
+            translated("register_table", identifier),
+        ):
+            self.ensure_namespace(Namespace(levels=identifier.namespace))
+            return self._catalog.register_table((*identifier.namespace, identifier.name), metadata_location)
 
     def load_table(self, identifier: TableIdentifier) -> Table:
         """The table as it is now."""
@@ -116,23 +178,64 @@ class IcebergTableManager:
                 f"and fill it anew with: floe run --missing"
             )
 
-    def create_branch(
-        self, identifier: TableIdentifier, branch: str, *, snapshot_id: int, max_ref_age: timedelta
+    def current_snapshot(self, identifier: TableIdentifier) -> SnapshotInfo | None:
+        """The head of the table; None before its first write."""
+        head = self.load_table(identifier).current_snapshot()
+        return snapshot_info(head) if head else None
+
+    def create_tag(
+        self,
+        identifier: TableIdentifier,
+        tag: str,
+        *,
+        snapshot_id: int | None = None,
+        max_ref_age: timedelta | None = None,
     ) -> None:
-        """Let a branch begin at a snapshot; expiry removes it once it is older than `max_ref_age`."""
-        age_ms = int(max_ref_age.total_seconds() * 1000)
-        with translated("create_branch", identifier):
-            update = self.load_table(identifier).manage_snapshots()
-            update.create_branch(snapshot_id=snapshot_id, branch_name=branch, max_ref_age_ms=age_ms).commit()
+        """Name a snapshot, by default the head: expiry keeps it until the tag is older than `max_ref_age`."""
+        with self._changing("create_tag", identifier, ref=tag) as table:
+            refs.create_ref(table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
 
-    def publish_branch(self, identifier: TableIdentifier, branch: str, *, onto: int) -> None:
-        """Make the branch's head the table's, and end the branch; a conflict if main is not at `onto` any more."""
-        with operation("iceberg.publish", table=str(identifier), branch=branch), translated("publish", identifier):
-            publish_branch(self.load_table(identifier), branch, onto=onto)
+    def create_branch(
+        self,
+        identifier: TableIdentifier,
+        branch: str,
+        *,
+        snapshot_id: int | None = None,
+        max_ref_age: timedelta | None = None,
+    ) -> None:
+        """Let a branch begin at a snapshot, by default the head; expiry removes it once older than `max_ref_age`."""
+        with self._changing("create_branch", identifier, ref=branch) as table:
+            refs.create_ref(
+                table, identifier, branch, SnapshotRefType.BRANCH, snapshot_id=snapshot_id, max_age=max_ref_age
+            )
 
-    def drop_branch(self, identifier: TableIdentifier, branch: str) -> None:
-        with translated("drop_branch", identifier):
-            self.load_table(identifier).manage_snapshots().remove_branch(branch).commit()
+    def remove_tag(self, identifier: TableIdentifier, tag: str) -> None:
+        with self._changing("remove_tag", identifier, ref=tag) as table:
+            refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
+
+    def remove_branch(self, identifier: TableIdentifier, branch: str) -> None:
+        with self._changing("remove_branch", identifier, ref=branch) as table:
+            refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
+
+    def fast_forward(self, identifier: TableIdentifier, branch: str, *, remove: bool = False) -> None:
+        """Publish a branch: main becomes its head, if main did not move since the branch began."""
+        with self._changing("fast_forward", identifier, ref=branch) as table:
+            refs.fast_forward(table, identifier, branch, remove=remove)
+
+    def rollback_to_snapshot(self, identifier: TableIdentifier, snapshot_id: int) -> None:
+        """Make an earlier snapshot of the table's history its head again; nothing is deleted."""
+        with self._changing("rollback", identifier, snapshot_id=snapshot_id) as table:
+            refs.move_main(table, identifier, snapshot_id)
+
+    def rollback_to_timestamp(self, identifier: TableIdentifier, moment: datetime) -> None:
+        """Make the snapshot that was current at a moment the head again."""
+        with self._changing("rollback", identifier, timestamp=moment) as table:
+            refs.move_main(table, identifier, refs.snapshot_at(table, identifier, moment).snapshot_id)
+
+    @contextmanager
+    def _changing(self, what: str, identifier: TableIdentifier, **facts: object) -> Iterator[Table]:
+        with operation(f"iceberg.{what}", table=str(identifier), **facts), translated(what, identifier):
+            yield self.load_table(identifier)
 
     def evolve_for(
         self, identifier: TableIdentifier, data: Schema, *, table: Table | None = None, evolve: bool = True

@@ -236,10 +236,16 @@ def _replace_table(job: _Write, frame: DataFrame, table: Table) -> None:
             raise FloeStorageError(
                 f"refused to replace all rows of '{job.identifier}' by nothing; if that is meant, say allow_empty"
             )
-        job.manager.publish_branch(job.identifier, branch, onto=head.snapshot_id)
+        try:
+            job.manager.fast_forward(job.identifier, branch, remove=True)
+        except ConcurrencyConflictError as exc:
+            raise ConcurrencyConflictError(
+                f"somebody else changed '{job.identifier}' meanwhile; nothing was written: run it again",
+                detail=exc.detail,
+            ) from exc
     except BaseException:
         with contextlib.suppress(Exception):  # the branch ages out by itself; the first error is the one to tell
-            job.manager.drop_branch(job.identifier, branch)
+            job.manager.remove_branch(job.identifier, branch)
         raise
 
 

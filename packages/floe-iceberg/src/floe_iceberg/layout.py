@@ -1,0 +1,93 @@
+"""How the rows of a new table are laid out: its partition spec and its sort order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
+from pyiceberg.table.sorting import SortField as IcebergSortField
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import NestedField
+
+from floe_core.errors import ConfigurationError
+from floe_core.models import PartitionTransform, PartitionTransformType, SortField
+
+__all__ = ["partition_spec", "sort_order"]
+
+
+def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> PartitionSpec:
+    """The spec of these transforms, its fields named as Spark names them."""
+    fields = []
+    for number, one in enumerate(transforms):
+        source = _column(one.source_column, schema, "partition_by")
+        transform = _transform(one)
+        if not transform.can_transform(source.field_type):
+            raise ConfigurationError(
+                f"partition_by: column {source.name!r} is {source.field_type}, which {transform} cannot take"
+            )
+        fields.append(
+            PartitionField(
+                source_id=source.field_id,
+                field_id=PARTITION_FIELD_ID_START + number,
+                transform=transform,
+                name=one.field_name,
+            )
+        )
+    names = [field.name for field in fields]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ConfigurationError(f"partition_by: the fields {', '.join(sorted(twice))} stand twice; name one of them")
+    return PartitionSpec(*fields)
+
+
+def sort_order(fields: Sequence[SortField], schema: Schema) -> SortOrder:
+    """The order in which rows lie within a file."""
+    return SortOrder(
+        *(
+            IcebergSortField(
+                source_id=_column(one.column, schema, "sort_by").field_id,
+                transform=IdentityTransform(),
+                direction=SortDirection.DESC if one.descending else SortDirection.ASC,
+                null_order=NullOrder.NULLS_LAST if one.nulls_last else NullOrder.NULLS_FIRST,
+            )
+            for one in fields
+        )
+    )
+
+
+def _column(name: str, schema: Schema, argument: str) -> NestedField:
+    try:
+        return schema.find_field(name)
+    except ValueError:
+        there = ", ".join(field.name for field in schema.fields)
+        raise ConfigurationError(f"{argument}: there is no column {name!r} (there: {there})") from None
+
+
+def _transform(one: PartitionTransform) -> Transform[Any, Any]:
+    kind = one.transform_type
+    if kind is PartitionTransformType.BUCKET:
+        return BucketTransform(one.num_buckets or 0)
+    if kind is PartitionTransformType.TRUNCATE:
+        return TruncateTransform(one.width or 0)
+    return _PLAIN[kind]
+
+
+_PLAIN: dict[PartitionTransformType, Transform[Any, Any]] = {
+    PartitionTransformType.IDENTITY: IdentityTransform(),
+    PartitionTransformType.YEAR: YearTransform(),
+    PartitionTransformType.MONTH: MonthTransform(),
+    PartitionTransformType.DAY: DayTransform(),
+    PartitionTransformType.HOUR: HourTransform(),
+}

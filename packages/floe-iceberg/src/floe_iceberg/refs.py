@@ -1,0 +1,141 @@
+"""Tags, branches and the head of a table: which snapshot each name points to, moved only on a checked condition."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
+from floe_core.identifiers import TableIdentifier, check_name
+
+__all__ = ["create_ref", "fast_forward", "move_main", "remove_ref", "snapshot_at"]
+
+
+def create_ref(
+    table: Table,
+    identifier: TableIdentifier,
+    name: str,
+    kind: SnapshotRefType,
+    *,
+    snapshot_id: int | None,
+    max_age: timedelta | None,
+) -> None:
+    """A new tag or branch at a snapshot, or at the head. A name that is taken already is a conflict."""
+    try:
+        check_name(name)
+    except ValueError as exc:
+        raise ConfigurationError(str(exc)) from None
+    if max_age is not None and max_age <= timedelta(0):
+        raise ConfigurationError(f"{kind.value} {name!r}: max_ref_age must be longer than nothing")
+    if name in table.metadata.refs:
+        raise ConfigurationError(
+            f"table '{identifier}' has a {table.metadata.refs[name].snapshot_ref_type.value} {name!r} already"
+        )
+    snapshot = _known(table, identifier, snapshot_id)
+    age_ms = None if max_age is None else int(max_age.total_seconds() * 1000)
+    update = SetSnapshotRefUpdate(
+        ref_name=name,
+        type=kind,
+        snapshot_id=snapshot.snapshot_id,
+        max_ref_age_ms=age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+    _commit(table, {name: None}, [update])
+
+
+def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: SnapshotRefType) -> None:
+    """Forget a tag or branch; its snapshot stays until it expires."""
+    ref = table.metadata.refs.get(name)
+    if ref is None or ref.snapshot_ref_type is not kind or name == MAIN_BRANCH:
+        there = ", ".join(one for one, found in table.metadata.refs.items() if found.snapshot_ref_type is kind)
+        raise ConfigurationError(
+            f"table '{identifier}' has no {kind.value} {name!r} to remove (there: {there or 'none'})"
+        )
+    _commit(table, {name: ref.snapshot_id}, [RemoveSnapshotRefUpdate(ref_name=name)])
+
+
+def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int) -> None:
+    """Roll main back to one of its ancestors; a conflict if main moved since the table was loaded."""
+    head = table.current_snapshot()
+    _known(table, identifier, snapshot_id)
+    if snapshot_id not in _ancestors(table, head):
+        raise ConfigurationError(
+            f"snapshot {snapshot_id} is not in the history of '{identifier}', so the table cannot be rolled back to it"
+        )
+    if head is not None and head.snapshot_id != snapshot_id:
+        _commit(table, {MAIN_BRANCH: head.snapshot_id}, [_set_main(table, snapshot_id)])
+
+
+def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remove: bool = False) -> None:
+    """Move main to the head of a branch that began at main's head; refused if main moved since then.
+
+    `remove` ends the branch in the same commit.
+    """
+    ref = table.metadata.refs.get(branch)
+    if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        raise ConfigurationError(f"table '{identifier}' has no branch {branch!r}")
+    head = table.current_snapshot()
+    if head is not None and head.snapshot_id not in _ancestors(table, table.snapshot_by_id(ref.snapshot_id)):
+        raise ConcurrencyConflictError(
+            f"main of '{identifier}' moved after branch {branch!r} began: publishing it would lose what main gained; "
+            f"write the branch again from main's head"
+        )
+    updates: list[TableUpdate] = [_set_main(table, ref.snapshot_id)]
+    if remove:
+        updates.append(RemoveSnapshotRefUpdate(ref_name=branch))
+    _commit(table, {MAIN_BRANCH: head.snapshot_id if head else None, branch: ref.snapshot_id}, updates)
+
+
+def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> Snapshot:
+    """The snapshot that was current at a moment; the clock of who wrote it decides."""
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"as_of {moment} has no time zone; say which, such as {moment.isoformat()}+00:00")
+    found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+    if found is None:
+        raise ConfigurationError(
+            f"table '{identifier}' had no snapshot at {moment.isoformat()}; it is younger, or that one expired"
+        )
+    return found
+
+
+def _known(table: Table, identifier: TableIdentifier, snapshot_id: int | None) -> Snapshot:
+    found = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if found is None and snapshot_id is None:
+        raise ConfigurationError(f"table '{identifier}' has no snapshot yet; write to it first")
+    if found is None:
+        raise ConfigurationError(f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired")
+    return found
+
+
+def _ancestors(table: Table, head: Snapshot | None) -> set[int]:
+    return {snapshot.snapshot_id for snapshot in ancestors_of(head, table.metadata)}
+
+
+def _set_main(table: Table, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Point main to a snapshot, its retention as it was."""
+    main = table.metadata.refs.get(MAIN_BRANCH)
+    return SetSnapshotRefUpdate(
+        ref_name=MAIN_BRANCH,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=main.max_ref_age_ms if main else None,
+        max_snapshot_age_ms=main.max_snapshot_age_ms if main else None,
+        min_snapshots_to_keep=main.min_snapshots_to_keep if main else None,
+    )
+
+
+def _commit(table: Table, expected: dict[str, int | None], updates: list[TableUpdate]) -> None:
+    """One metadata commit that fails if a ref is not where it was; None means that it must not exist."""
+    asserted = tuple(AssertRefSnapshotId(ref=name, snapshot_id=snapshot) for name, snapshot in expected.items())
+    table.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), *asserted), tuple(updates))

@@ -1,0 +1,167 @@
+"""Creating, renaming and registering tables, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from floe_core.errors import ConfigurationError, SchemaEvolutionError, TableAlreadyExistsError, TableNotFoundError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import PartitionTransform, SortField
+from floe_core.plugins import start
+from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.local_storage import LocalStoragePlugin
+from floe_iceberg.sql_catalog import SqlCatalogPlugin
+
+ORDERS = TableIdentifier.from_string("bronze.raw.orders")
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False, metadata={"doc": "the number of the order"}),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("note", pa.string()),
+        pa.field("price", pa.float64()),
+    ]
+)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> IcebergTableManager:
+    return open_manager(tmp_path)
+
+
+def open_manager(root: Path) -> IcebergTableManager:
+    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
+    start(storage)
+    return IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
+
+
+def by(column: str, transform: str, **arguments: Any) -> PartitionTransform:
+    return PartitionTransform.model_validate({"source_column": column, "transform_type": transform, **arguments})
+
+
+def test_a_table_has_the_schema_the_documentation_and_the_defaults(manager: IcebergTableManager) -> None:
+    table = manager.create_table(ORDERS, SCHEMA, comment="orders as they come", properties={"owner-team": "sales"})
+    loaded = manager.load_table(ORDERS)
+    assert [(field.name, field.required) for field in loaded.schema().fields][:2] == [("id", True), ("at", False)]
+    assert loaded.schema().find_field("id").doc == "the number of the order"
+    assert loaded.properties["comment"] == "orders as they come"
+    assert loaded.properties["owner-team"] == "sales"
+    assert loaded.properties["write.target-file-size-bytes"] == "134217728"
+    assert loaded.properties["history.expire.min-snapshots-to-keep"] == "10"
+    assert table.location() == manager.storage_plugin.get_warehouse_uri("bronze.raw") + "/orders"
+
+
+def test_a_schema_of_pyiceberg_is_taken_too(manager: IcebergTableManager) -> None:
+    schema = Schema(NestedField(7, "id", LongType(), required=True), NestedField(9, "note", StringType(), doc="words"))
+    manager.create_table(ORDERS, schema, partition_by=[by("note", "truncate", width=2)])
+    loaded = manager.load_table(ORDERS)
+    assert loaded.schema().find_field("note").doc == "words"
+    assert loaded.spec().fields[0].source_id == loaded.schema().find_field("note").field_id
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (by("at", "year"), "at_year: year(2)"),
+        (by("at", "month"), "at_month: month(2)"),
+        (by("at", "day"), "at_day: day(2)"),
+        (by("at", "hour"), "at_hour: hour(2)"),
+        (by("id", "bucket", num_buckets=16), "id_bucket: bucket[16](1)"),
+        (by("note", "truncate", width=4), "note_trunc: truncate[4](3)"),
+        (by("note", "identity"), "note: identity(3)"),
+        (by("at", "day", name="the_day"), "the_day: day(2)"),
+    ],
+)
+def test_partition_fields_are_named_as_spark_names_them(
+    manager: IcebergTableManager, transform: PartitionTransform, expected: str
+) -> None:
+    spec = manager.create_table(ORDERS, SCHEMA, partition_by=[transform]).spec()
+    assert [str(field) for field in spec.fields] == [f"1000: {expected}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"partition_by": [by("nothing", "day")]}, "there is no column 'nothing'"),
+        ({"partition_by": [by("price", "day")]}, "column 'price' is double, which day cannot take"),
+        ({"partition_by": [by("price", "bucket", num_buckets=4)]}, r"which bucket\[4\] cannot take"),
+        ({"partition_by": [by("at", "day"), by("at", "day")]}, "at_day stand twice"),
+        ({"sort_by": [SortField(column="nothing")]}, "sort_by: there is no column 'nothing'"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused_before_anything_happens(
+    manager: IcebergTableManager, arguments: Any, reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        manager.create_table(ORDERS, SCHEMA, **arguments)
+    assert manager.catalog_plugin.list_namespaces() == []
+
+
+def test_a_sort_order_is_kept(manager: IcebergTableManager) -> None:
+    order = [SortField(column="at", descending=True, nulls_last=True), SortField(column="id")]
+    manager.create_table(ORDERS, SCHEMA, sort_by=order)
+    assert [str(field) for field in manager.load_table(ORDERS).sort_order().fields] == [
+        "2 DESC NULLS LAST",
+        "1 ASC NULLS FIRST",
+    ]
+
+
+def test_a_table_that_is_there_is_an_error_or_returned_as_asked(manager: IcebergTableManager) -> None:
+    manager.create_table(ORDERS, SCHEMA)
+    with pytest.raises(TableAlreadyExistsError, match=r"'bronze\.raw\.orders' exists already"):
+        manager.create_table(ORDERS, SCHEMA)
+    again = manager.create_table(ORDERS, pa.schema([("other", pa.int32())]), if_not_exists=True)
+    assert again.schema().column_names == ["id", "at", "note", "price"]
+
+
+def test_a_type_iceberg_does_not_have_is_refused(manager: IcebergTableManager) -> None:
+    with pytest.raises(SchemaEvolutionError, match=r"span \(duration\[us\]\)"):
+        manager.create_table(ORDERS, pa.schema([("span", pa.duration("us"))]))
+
+
+def test_of_two_that_create_one_table_at_once_one_wins(tmp_path: Path) -> None:
+    managers = [open_manager(tmp_path) for _ in range(4)]
+    together = threading.Barrier(len(managers))
+    outcomes: list[str] = []
+
+    def create(manager: IcebergTableManager) -> None:
+        together.wait()
+        try:
+            manager.create_table(ORDERS, SCHEMA)
+            outcomes.append("created")
+        except TableAlreadyExistsError:
+            outcomes.append("there already")
+
+    threads = [threading.Thread(target=create, args=(manager,)) for manager in managers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["created", "there already", "there already", "there already"]
+
+
+def test_a_renamed_table_keeps_its_rows_and_its_old_name_is_free(manager: IcebergTableManager) -> None:
+    manager.create_table(ORDERS, pa.schema([("n", pa.int64())])).append(pa.table({"n": [1, 2]}))
+    new = TableIdentifier.from_string("silver.clean.orders")
+    manager.rename_table(ORDERS, new)
+    assert manager.load_table(new).scan().to_arrow().num_rows == 2
+    assert not manager.table_exists(ORDERS)
+    with pytest.raises(TableNotFoundError, match=r"bronze\.raw\.orders"):
+        manager.rename_table(ORDERS, TableIdentifier.from_string("silver.other"))
+
+
+def test_a_dropped_table_can_be_registered_again_with_its_rows(manager: IcebergTableManager) -> None:
+    table = manager.create_table(ORDERS, pa.schema([("n", pa.int64())]))
+    table.append(pa.table({"n": [1, 2]}))
+    manager.drop_table(ORDERS)
+    manager.register_table(TableIdentifier.from_string("found.orders"), table.metadata_location)
+    assert manager.load_table(TableIdentifier.from_string("found.orders")).scan().to_arrow().num_rows == 2
+    with pytest.raises(TableAlreadyExistsError):
+        manager.register_table(TableIdentifier.from_string("found.orders"), table.metadata_location)
