@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import DataScan, Table
+from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.refs import SnapshotRefType
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -27,6 +29,7 @@ from floe_core.telemetry import operation
 from floe_iceberg import refs
 from floe_iceberg.errors import translated
 from floe_iceberg.layout import partition_spec, sort_order
+from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info
 
@@ -159,6 +162,40 @@ class IcebergTableManager:
     def list_snapshots(self, identifier: TableIdentifier) -> list[SnapshotInfo]:
         """All snapshots, oldest first."""
         return [snapshot_info(snapshot) for snapshot in self.load_table(identifier).snapshots()]
+
+    def scan(
+        self,
+        identifier: TableIdentifier,
+        *,
+        columns: Sequence[str] | None = None,
+        row_filter: str | BooleanExpression | None = None,
+        snapshot_id: int | None = None,
+        as_of: datetime | None = None,
+        ref: str | None = None,
+        limit: int | None = None,
+    ) -> DataScan:
+        """Read a table with `.to_arrow()`, `.to_arrow_batch_reader()`, `.to_pandas()` or `.to_polars()`.
+
+        Columns and filter are pushed down; at most one of `snapshot_id`, `as_of` and `ref` names a moment of the past.
+        """
+        with (
+            operation("iceberg.scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
+            translated("scan", identifier),
+        ):
+            return scan(
+                self.load_table(identifier),
+                identifier,
+                columns=columns,
+                row_filter=row_filter,
+                snapshot_id=snapshot_id,
+                as_of=as_of,
+                ref=ref,
+                limit=limit,
+            )
+
+    def inspect(self, identifier: TableIdentifier) -> InspectTable:
+        """Files, partitions, manifests, refs and history, each as Arrow: `inspect(table).files()`."""
+        return self.load_table(identifier).inspect
 
     def find_write(self, identifier: TableIdentifier, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
         """The snapshot a write made, or None if it did not commit."""

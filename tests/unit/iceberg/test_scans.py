@@ -1,0 +1,116 @@
+"""Reading tables through PyIceberg: projections, filters and the past."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from floe_core.errors import ConfigurationError, TableNotFoundError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import PartitionTransform, PartitionTransformType
+from floe_core.plugins import start
+from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.local_storage import LocalStoragePlugin
+from floe_iceberg.sql_catalog import SqlCatalogPlugin
+
+T = TableIdentifier.from_string("bronze.orders")
+DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
+SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory) -> IcebergTableManager:
+    """A table by day with three snapshots of ten rows, a day each; the first is tagged `v1`."""
+    root: Path = tmp_path_factory.mktemp("scans")
+    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
+    start(storage)
+    opened = IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
+    by_day = PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)
+    opened.create_table(T, SCHEMA, partition_by=[by_day])
+    for day in range(3):
+        at = [DAY + timedelta(days=day, hours=hour) for hour in range(10)]
+        rows = {"n": list(range(10 * day, 10 * day + 10)), "at": at, "note": [f"day {day}"] * 10}
+        opened.load_table(T).append(pa.table(rows, SCHEMA))
+        if day == 0:
+            opened.create_tag(T, "v1")
+    return opened
+
+
+def numbers(manager: IcebergTableManager, **options: Any) -> list[int]:
+    return sorted(manager.scan(T, **options).to_arrow()["n"].to_pylist())
+
+
+def test_everything_is_read_without_options(manager: IcebergTableManager) -> None:
+    assert numbers(manager) == list(range(30))
+
+
+def test_only_the_columns_asked_for_are_read(manager: IcebergTableManager) -> None:
+    assert manager.scan(T, columns=["note", "n"]).to_arrow().column_names == ["n", "note"]
+
+
+def test_a_filter_reads_only_matching_rows_and_opens_only_their_files(manager: IcebergTableManager) -> None:
+    assert numbers(manager, row_filter="n >= 10 AND n < 13") == [10, 11, 12]
+    second_day = manager.scan(T, row_filter="at >= '2026-01-02T00:00:00+00:00' AND at < '2026-01-03T00:00:00+00:00'")
+    assert len(list(second_day.plan_files())) == 1
+    assert second_day.to_arrow().num_rows == 10
+
+
+def test_the_past_is_read_by_snapshot_moment_and_name(manager: IcebergTableManager) -> None:
+    first, second, _ = manager.list_snapshots(T)
+    assert numbers(manager, snapshot_id=second.snapshot_id) == list(range(20))
+    assert numbers(manager, as_of=second.timestamp) == list(range(20))
+    assert numbers(manager, ref="v1") == list(range(10))
+    assert numbers(manager, ref="main") == list(range(30))
+    with pytest.raises(ConfigurationError, match="had no snapshot at"):
+        numbers(manager, as_of=first.timestamp - timedelta(seconds=1))
+
+
+def test_a_limit_is_kept(manager: IcebergTableManager) -> None:
+    assert len(numbers(manager, limit=7)) == 7
+    assert numbers(manager, limit=0) == []
+
+
+def test_a_reader_and_pandas_give_the_same_rows(manager: IcebergTableManager) -> None:
+    reader = manager.scan(T, columns=["n"]).to_arrow_batch_reader()
+    assert sorted(n for batch in reader for n in batch["n"].to_pylist()) == list(range(30))
+    assert sorted(manager.scan(T, columns=["n"]).to_pandas()["n"]) == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"columns": ["n", "nothing"]}, r"no column 'nothing' \(there: n, at, note\)"),
+        ({"row_filter": "nothing = 1"}, "does not fit table 'bronze.orders'"),
+        ({"row_filter": "n ="}, "cannot be read at character"),
+        ({"row_filter": "n = 'words'"}, "does not fit"),
+        ({"snapshot_id": 42}, "no snapshot 42"),
+        ({"ref": "v2"}, r"no tag or branch 'v2' \(there: .*v1"),
+        ({"as_of": datetime(2026, 1, 1)}, "has no time zone"),
+        ({"snapshot_id": 1, "ref": "v1"}, "exclude each other"),
+        ({"limit": -1}, "cannot be negative"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_sentence(
+    manager: IcebergTableManager, options: Any, reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        manager.scan(T, **options)
+
+
+def test_a_table_that_is_not_there_is_named(manager: IcebergTableManager) -> None:
+    with pytest.raises(TableNotFoundError, match=r"'bronze\.nothing' not found"):
+        manager.scan(TableIdentifier.from_string("bronze.nothing"))
+
+
+def test_files_partitions_and_history_are_arrow_tables(manager: IcebergTableManager) -> None:
+    inspected = manager.inspect(T)
+    assert inspected.files()["record_count"].to_pylist() == [10, 10, 10]
+    assert inspected.partitions().num_rows == 3
+    assert inspected.manifests().num_rows == 3
+    assert set(inspected.refs()["name"].to_pylist()) == {"main", "v1"}
+    assert inspected.history().num_rows == 3
