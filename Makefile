@@ -19,7 +19,7 @@ $(UV):
 	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 
 $(STAMP): requirements.lock $(wildcard packages/*/pyproject.toml) | $(UV)
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
 	@touch $(STAMP)
 
