@@ -13,6 +13,7 @@ __all__ = [
     "NamespaceInfo",
     "PartitionTransform",
     "PartitionTransformType",
+    "SchemaDrift",
     "SnapshotInfo",
     "SortField",
     "StorageErrorDetail",
@@ -112,6 +113,20 @@ class MaterializationMetadata(_Record):
     write_mode: WriteMode
     partition_key: str | None = None
     schema_evolved: bool = False
+
+
+class SchemaDrift(_Record):
+    """How a table differs from what was declared for it; empty means not at all."""
+
+    added: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    narrowed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    nullability: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any((self.added, self.missing, self.widened, self.narrowed, self.changed, self.nullability))
 
 
 class StorageErrorDetail(_Record):

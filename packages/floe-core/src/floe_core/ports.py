@@ -10,10 +10,12 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from floe_core.identifiers import TableIdentifier
+from floe_core.models import SchemaDrift
 
 __all__ = [
     "Catalog",
     "CatalogPlugin",
+    "DriftDetectorProtocol",
     "FileIO",
     "HealthStatus",
     "Plugin",
@@ -42,6 +44,13 @@ class Catalog(Protocol):
     def list_tables(self, namespace: Any) -> Any: ...
 
     def load_table(self, identifier: Any) -> Any: ...
+
+
+@runtime_checkable
+class DriftDetectorProtocol(Protocol):
+    """Tells how a table differs from a declared schema."""
+
+    def detect(self, identifier: TableIdentifier, declared: Any) -> SchemaDrift: ...
 
 
 class PluginMetadata(BaseModel):

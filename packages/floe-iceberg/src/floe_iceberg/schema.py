@@ -23,7 +23,7 @@ from pyiceberg.types import (
 
 from floe_core.errors import SchemaEvolutionError
 
-__all__ = ["SchemaChange", "apply_change", "plan_change", "to_iceberg_schema"]
+__all__ = ["SchemaChange", "apply_change", "fits", "plan_change", "to_iceberg_schema"]
 
 Path = tuple[str, ...]
 
@@ -148,15 +148,15 @@ def _compare_types(
         if str(table.key_type) != str(data.key_type):
             problems[path] = f"the table has {table}, the data has {data}"
         _compare_types((*path, "value"), table.value_type, data.value_type, change, relaxed, problems)
-    elif table == data or _fits(data, table):
+    elif table == data or fits(data, table):
         return
-    elif _fits(table, data):
+    elif fits(table, data):
         change.widened[path] = data
     else:
         problems[path] = f"the table has {table}, the data has {data}"
 
 
-def _fits(narrow: IcebergType, wide: IcebergType) -> bool:
+def fits(narrow: IcebergType, wide: IcebergType) -> bool:
     """May every value of `narrow` be stored as `wide`, by Iceberg's rules of promotion?"""
     if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
         return narrow.scale == wide.scale and narrow.precision <= wide.precision

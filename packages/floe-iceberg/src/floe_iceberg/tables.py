@@ -27,6 +27,7 @@ from floe_core.models import PartitionTransform, SnapshotInfo, SortField
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
 from floe_iceberg import refs
+from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import translated
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.scans import scan
@@ -273,6 +274,16 @@ class IcebergTableManager:
     def _changing(self, what: str, identifier: TableIdentifier, **facts: object) -> Iterator[Table]:
         with operation(f"iceberg.{what}", table=str(identifier), **facts), translated(what, identifier):
             yield self.load_table(identifier)
+
+    def evolve_schema(
+        self, identifier: TableIdentifier, *changes: ColumnChange, allow_incompatible_changes: bool = False
+    ) -> Schema:
+        """Change the schema as told, all in one commit: `evolve_schema(t, AddColumn("phone", pa.string()))`.
+
+        Dropping a column and making one required need `allow_incompatible_changes`.
+        """
+        with self._changing("evolve_schema", identifier, change=changes) as table:
+            return apply_changes(table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes)
 
     def evolve_for(
         self, identifier: TableIdentifier, data: Schema, *, table: Table | None = None, evolve: bool = True

@@ -1,0 +1,166 @@
+"""Explicit changes of a table's schema, each a small piece of data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import IcebergType
+
+from floe_core.errors import SchemaEvolutionError
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg.schema import to_iceberg_schema
+
+__all__ = [
+    "AddColumn",
+    "ColumnChange",
+    "DocumentColumn",
+    "DropColumn",
+    "MakeOptional",
+    "MakeRequired",
+    "MoveColumn",
+    "RenameColumn",
+    "WidenColumn",
+    "apply_changes",
+]
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """A new column, empty in the rows that are there. A dot separates the levels of nested columns."""
+
+    column: str
+    type: IcebergType | pa.DataType
+    doc: str | None = None
+
+
+@dataclass(frozen=True)
+class WidenColumn:
+    """int to long, float to double, or a decimal of more digits."""
+
+    column: str
+    type: IcebergType | pa.DataType
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    """Another name for the same data."""
+
+    column: str
+    to: str
+
+
+@dataclass(frozen=True)
+class DocumentColumn:
+    """What the column means."""
+
+    column: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class MakeOptional:
+    """Let the column be NULL."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class MoveColumn:
+    """Put the column behind another one, or first."""
+
+    column: str
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    """Forget the column; readers that know it will fail. Needs allow_incompatible_changes."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class MakeRequired:
+    """Promise that the column is never NULL, in old rows too. Needs allow_incompatible_changes."""
+
+    column: str
+
+
+ColumnChange = (
+    AddColumn | WidenColumn | RenameColumn | DocumentColumn | MakeOptional | MoveColumn | DropColumn | MakeRequired
+)
+
+
+def apply_changes(
+    table: Table, identifier: TableIdentifier, changes: Sequence[ColumnChange], *, allow_incompatible_changes: bool
+) -> Schema:
+    """All changes in one metadata commit, or none and a refusal that names the column."""
+    for change in changes:
+        _check(table, identifier, change, allow_incompatible_changes)
+    update = table.update_schema(allow_incompatible_changes=allow_incompatible_changes)
+    told = ""
+    try:
+        for change in changes:
+            told = f"{type(change).__name__} of column {change.column!r} is not possible: "
+            _apply(update, change)
+        told = ""
+        update.commit()
+    except (ValueError, ValidationError) as exc:
+        raise SchemaEvolutionError(f"'{identifier}': {told}{exc}; nothing was changed") from exc
+    return table.schema()
+
+
+def _check(table: Table, identifier: TableIdentifier, change: ColumnChange, allowed: bool) -> None:
+    if not isinstance(change, DropColumn | MakeRequired):
+        return
+    if not allowed:
+        raise SchemaEvolutionError(
+            f"{type(change).__name__} of column {change.column!r} of '{identifier}' breaks who uses it today; if that "
+            f"is meant, say allow_incompatible_changes=True. Nothing was changed"
+        )
+    names = {field.source_id for spec in (table.spec(), table.sort_order()) for field in spec.fields}
+    if isinstance(change, DropColumn) and change.column in table.schema().column_names:
+        dropped = table.schema().find_field(change.column)
+        if dropped.field_id in names:
+            raise SchemaEvolutionError(
+                f"column {change.column!r} of '{identifier}' is what the table is partitioned or sorted by; it cannot "
+                f"be dropped. Nothing was changed"
+            )
+
+
+def _apply(update: UpdateSchema, change: ColumnChange) -> None:
+    path = tuple(change.column.split("."))
+    if isinstance(change, AddColumn):
+        update.add_column(path, _iceberg(change.type), doc=change.doc)
+    elif isinstance(change, WidenColumn):
+        kind = _iceberg(change.type)
+        if not kind.is_primitive:
+            raise ValueError(f"{kind} is not a plain type")
+        update.update_column(path, field_type=kind)
+    elif isinstance(change, RenameColumn):
+        update.rename_column(path, change.to)
+    elif isinstance(change, DocumentColumn):
+        update.update_column(path, doc=change.doc)
+    elif isinstance(change, MakeOptional):
+        update.make_column_optional(path)
+    elif isinstance(change, MoveColumn):
+        if change.after is None:
+            update.move_first(path)
+        else:
+            update.move_after(path, tuple(change.after.split(".")))
+    elif isinstance(change, DropColumn):
+        update.delete_column(path)
+    else:
+        update.update_column(path, required=True)
+
+
+def _iceberg(kind: IcebergType | pa.DataType) -> IcebergType:
+    if isinstance(kind, IcebergType):
+        return kind
+    return to_iceberg_schema(pa.schema([("column", kind)])).fields[0].field_type
