@@ -93,7 +93,6 @@ def test_the_doctor_finds_everything_well_and_leaves_nothing_behind(starter: Pat
 def test_the_doctor_says_when_a_lake_was_copied(starter: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(starter, copy)
-    # Without Java the examination would end before it: keep it, and let Spark's part fail fast.
     examined = floe("doctor", "--json", cwd=copy)
     checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
     assert examined.returncode == 1

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -26,8 +28,9 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, WriteMode
+from floe_iceberg import IcebergTableManager
 from floe_iceberg.snapshots import WRITE_ID
-from floe_spark import Lake
+from floe_spark import Lake, write
 
 BY_DAY = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)]
 BY_HOUR = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.HOUR)]
@@ -436,3 +439,38 @@ def test_two_attempts_of_one_write_at_once_are_not_taken_for_one(lake: Lake, tab
     outcome = _write_at_once(attempt, attempt)
     twice = lake.read(table).count() == 21
     assert any(isinstance(one, CommitStateUnknownError) for one in outcome) is twice
+
+
+class _Overtaken(IcebergTableManager):
+    """A manager in whose catalog somebody creates the table just after it was looked for."""
+
+    def find_table(self, identifier: TableIdentifier) -> Table | None:
+        found = super().find_table(identifier)
+        if found is None:
+            self.create_table(identifier, pa.schema([("id", pa.int64())])).append(pa.table({"id": [1, 2, 3]}))
+        return found
+
+
+@pytest.mark.parametrize("mode", list(WriteMode))
+def test_a_table_that_appears_between_look_and_write_is_added_to_but_not_replaced(
+    lake: Lake, table: TableIdentifier, mode: WriteMode
+) -> None:
+    manager = _Overtaken(lake.tables.catalog_plugin, lake.tables.storage_plugin)
+    if mode is WriteMode.APPEND:
+        write(lake.spark.range(10), manager, table, mode=mode)
+        assert lake.read(table).count() == 13
+    else:
+        with pytest.raises(ConcurrencyConflictError, match="was created by somebody else"):
+            write(lake.spark.range(10), manager, table, mode=mode)
+        assert lake.read(table).count() == 3
+
+
+def test_a_slice_that_cuts_through_files_of_an_older_partitioning_is_refused(
+    lake: Lake, table: TableIdentifier
+) -> None:
+    lake.write(events(lake, 0, 1), table, mode=WriteMode.APPEND)
+    with lake.tables.load_table(table).update_spec() as update:
+        update.add_field("at", DayTransform(), "at_day")
+    with pytest.raises(FloeStorageError, match=r"cuts through files .* another partitioning"):
+        lake.write(events(lake, 0, rows=3), table, mode=WriteMode.OVERWRITE, slice=days(0))
+    assert lake.read(table).count() == 200

@@ -28,13 +28,13 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         floe.SchemaEvolutionError,
         "Schema mismatch: {reason} Nothing was written to '{name}': cast the data, or write to a new table",
     ),
-    "AlreadyExistsException": (
-        floe.TableAlreadyExistsError,
-        "table '{name}' was created by somebody else meanwhile; run it again",
+    # Iceberg says it at the commit, Spark when it looks before the write.
+    **dict.fromkeys(
+        ("AlreadyExistsException", "TABLE_OR_VIEW_ALREADY_EXISTS"),
+        (floe.TableAlreadyExistsError, "table '{name}' was created by somebody else meanwhile; run it again"),
     ),
 }
-
-
+# Whether Iceberg refuses because somebody else was there, or for another reason.
 _VALIDATION = {
     True: (
         floe.ConcurrencyConflictError,
@@ -77,7 +77,7 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
 
 
 def _conditions(exc: BaseException) -> list[str]:
-    """The name Spark itself gives to an error, such as INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA: its first part."""
+    """The first part of the name Spark itself gives to an error: [INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA]."""
     return re.findall(r"^\[([A-Z_]+)", str(exc))
 
 

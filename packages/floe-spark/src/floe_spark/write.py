@@ -209,9 +209,9 @@ def _replace(job: _Write, frame: DataFrame, table: Table) -> None:
     condition = F.lit(True) if job.slice is None else slice_condition(job.slice, frame.schema)
     try:
         _run(job, lambda: writer.overwrite(condition))
-    except ConcurrencyConflictError as exc:
-        now = job.manager.load_table(job.identifier).current_snapshot()
-        if now == head:  # nobody was there: Iceberg refuses the same way when the slice cuts through a file
+    except FloeStorageError as exc:
+        # Not a conflict, and nothing else about the rows can be wrong here: the slice does not consist of whole files.
+        if type(exc) is FloeStorageError and exc.detail is not None and exc.detail.error_type == "ValidationException":
             raise FloeStorageError(
                 f"the slice ({job.slice}) cuts through files of '{job.identifier}' that were written under another "
                 f"partitioning; rewrite the table under its present partitioning first. Nothing was written",
