@@ -111,7 +111,7 @@ def test_the_defaults_of_a_polaris_catalog() -> None:
 
 
 def test_the_names_of_modes_and_transforms() -> None:
-    assert [mode.value for mode in WriteMode] == ["append", "overwrite"]
+    assert [mode.value for mode in WriteMode] == ["append", "overwrite", "upsert"]
     assert {kind.value for kind in PartitionTransformType} == {
         "identity", "year", "month", "day", "hour", "bucket", "truncate",
     }  # fmt: skip

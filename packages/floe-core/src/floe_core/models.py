@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 __all__ = [
+    "CommitStrategy",
     "MaterializationMetadata",
     "NamespaceInfo",
     "PartitionTransform",
@@ -30,6 +31,14 @@ class WriteMode(str, Enum):
 
     APPEND = "append"
     OVERWRITE = "overwrite"
+    UPSERT = "upsert"
+
+
+class CommitStrategy(str, Enum):
+    """What an append does to the manifests that are there: leave them (quick), or merge small ones (fewer to read)."""
+
+    FAST_APPEND = "fast_append"
+    MERGE = "merge"
 
 
 class PartitionTransformType(str, Enum):

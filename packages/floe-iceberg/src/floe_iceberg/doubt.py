@@ -1,0 +1,90 @@
+"""The doubt protocol: after a commit failed, is it in the table, is it not, or can nobody say?
+
+A lost answer, a 503 or a time-out does not tell, and even a conflict may be reported after the server acted. The write
+id tells: a commit carries it in its snapshot's summary. Whoever wants to repeat a commit, report its failure or delete
+its files asks here first.
+
+    COMMITTED      the write is in the table: it succeeded, whatever was raised.
+    NOT_COMMITTED  it is not in the table as looked at. The first request may still be under way, so a repetition must
+                   be pinned to the head of `table`: if it then meets a conflict, ask again.
+    UNKNOWN        the table cannot be looked at: raise CommitStateUnknownError, delete nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_random_exponential
+
+from floe_core.errors import CommitStateUnknownError, TableNotFoundError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import SnapshotInfo
+from floe_iceberg.snapshots import find_writes
+
+__all__ = ["Outcome", "Verdict", "only_one", "settle", "unknown"]
+
+_LOOKS = 5
+
+
+class Outcome(Enum):
+    """What became of a commit."""
+
+    COMMITTED = "committed"
+    NOT_COMMITTED = "not committed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome, the snapshot if there is one, and the table as it was looked at."""
+
+    outcome: Outcome
+    snapshot: SnapshotInfo | None = None
+    table: Table | None = None
+
+
+def settle(
+    look: Callable[[], Table | None], identifier: TableIdentifier, write_id: str, *, branch: str = MAIN_BRANCH
+) -> Verdict:
+    """Look the write up. `look` loads the table as it is now, or returns None while it does not exist."""
+    try:
+        for attempt in Retrying(
+            # A table that was dropped does not come back by looking again.
+            retry=retry_if_not_exception_type(TableNotFoundError),
+            stop=stop_after_attempt(_LOOKS),
+            wait=wait_random_exponential(0.1, max=2),
+            reraise=True,
+        ):
+            with attempt:
+                table = look()
+    except TableNotFoundError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it was, nobody can say
+        return Verdict(Outcome.UNKNOWN)
+    found = find_writes(table, write_id, branch=branch) if table is not None else []
+    if found:
+        return Verdict(Outcome.COMMITTED, only_one(found, identifier), table)
+    return Verdict(Outcome.NOT_COMMITTED, table=table)
+
+
+def only_one(found: list[SnapshotInfo], identifier: TableIdentifier) -> SnapshotInfo:
+    """The snapshot of a write; two of them are an error that only its owner can mend."""
+    if len(found) > 1:
+        raise CommitStateUnknownError(
+            f"two attempts of one write to '{identifier}' ran at the same time and both are there: snapshots "
+            f"{', '.join(str(one.snapshot_id) for one in found)}. Look at their rows and take one of them back"
+        )
+    return found[0]
+
+
+def unknown(identifier: TableIdentifier, write_id: str) -> CommitStateUnknownError:
+    """What to say when nobody can."""
+    return CommitStateUnknownError(
+        f"the commit of write {write_id} to '{identifier}' may have succeeded, and the table cannot be looked at now. "
+        f"Nothing was deleted. When the catalog answers again, run the same write again: if it is there, it is found "
+        f"by its id and not repeated"
+    )
