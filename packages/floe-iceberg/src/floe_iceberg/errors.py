@@ -1,11 +1,14 @@
-"""PyIceberg's exceptions in Floe's words: one table, by type, the cause kept."""
+"""What PyIceberg, Arrow and the operating system raise, in Floe's words: one table, by type, the cause kept."""
 
 from __future__ import annotations
 
+import errno
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import requests
 from pyiceberg import exceptions as iceberg
 from sqlalchemy.exc import DatabaseError
 
@@ -15,7 +18,42 @@ from floe_core.redaction import redact
 
 __all__ = ["translated"]
 
-# (type, Floe's error, message; {name} is the table or namespace at hand)
+# (Floe's error, message; {name} is the table or namespace at hand, {reason} what was raised)
+_Meaning = tuple[type[floe.FloeStorageError], str]
+
+_REPLACED: _Meaning = (
+    floe.ConcurrencyConflictError,
+    "somebody else replaced '{name}' by another table meanwhile; nothing was written: look at it, then run it again",
+)
+
+_NO_ANSWER: _Meaning = (
+    floe.CatalogConnectionError,
+    "the catalog did not answer about '{name}'; look whether it runs, and whether a change you made is there, then retry",
+)
+
+_FULL: _Meaning = (
+    floe.FloeStorageError,
+    "no space left where the files of '{name}' are written; free some, then run it again. Nothing was committed",
+)
+
+_NOT_ALLOWED: _Meaning = (
+    floe.StorageAuthenticationError,
+    "the files of '{name}' may not be read or written by this user: {reason}. Nothing was committed",
+)
+
+# What the operating system says, also when Arrow passes it on.
+_BY_ERRNO: dict[int, _Meaning] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: (
+        floe.FloeStorageError,
+        "the files of '{name}' lie on a read-only file system; choose another place. Nothing was committed",
+    ),
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+}
+
+# The first that fits is meant: CommitStateUnknownException is a RESTError, and those of requests are OSErrors.
 _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         iceberg.NoSuchTableError,
@@ -53,6 +91,40 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
         "somebody else changed '{name}' meanwhile; nothing was written: run it again",
     ),
     (
+        iceberg.ValidationException,
+        floe.ConcurrencyConflictError,
+        "somebody else changed the same rows of '{name}' meanwhile; nothing was written: run it again",
+    ),
+    *(
+        (
+            kind,
+            floe.CatalogAuthenticationError,
+            "the catalog refused the credentials (at '{name}'); check catalog.credentials in floe.yaml",
+        )
+        for kind in (iceberg.UnauthorizedError, iceberg.AuthorizationExpiredError, iceberg.OAuthError)
+    ),
+    (
+        iceberg.ForbiddenError,
+        floe.PermissionDeniedError,
+        "the catalog knows who you are and does not let you do this with '{name}': {reason}. Ask for that privilege",
+    ),
+    *(
+        (kind, *_NO_ANSWER)
+        for kind in (
+            iceberg.ServiceUnavailableError,
+            iceberg.TooManyRequestsError,
+            iceberg.ServerError,
+            requests.ConnectionError,
+            requests.Timeout,
+            requests.exceptions.ChunkedEncodingError,
+        )
+    ),
+    (
+        iceberg.RESTError,
+        floe.FloeStorageError,
+        "the catalog refused a request about '{name}': {reason}",
+    ),
+    (
         FileNotFoundError,
         floe.FloeStorageError,
         "files of '{name}' are not where the catalog says; if the lake was moved or copied, see: floe doctor",
@@ -70,19 +142,43 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
 
 @contextmanager
 def translated(operation: str, name: object, *, namespace: bool = False) -> Iterator[None]:
-    """Raise Floe's error from PyIceberg's; `name` is the table, or the namespace if `namespace`."""
+    """Raise Floe's error from the foreign one; `name` is the table, or the namespace if `namespace`."""
     try:
         yield
-    except Exception as exc:
-        for kind, error, message in _TABLE:
-            if isinstance(exc, kind):
-                detail = StorageErrorDetail(
-                    error_type=type(exc).__name__,
-                    operation=operation,
-                    table=None if namespace else str(name),
-                    namespace=str(name) if namespace else None,
-                    message=redact(str(exc)),
-                    retryable=error in (floe.ConcurrencyConflictError, floe.CatalogConnectionError),
-                )
-                raise error(message.format(name=name), detail=detail) from exc
+    except floe.FloeError:
         raise
+    except Exception as exc:
+        meaning = _meaning(exc)
+        if meaning is None:
+            raise
+        error, message = meaning
+        reason = redact(str(exc))
+        detail = StorageErrorDetail(
+            error_type=type(exc).__name__,
+            operation=operation,
+            table=None if namespace else str(name),
+            namespace=str(name) if namespace else None,
+            message=reason,
+            retryable=error in (floe.ConcurrencyConflictError, floe.CatalogConnectionError),
+        )
+        raise error(message.format(name=name, reason=reason), detail=detail) from exc
+
+
+def _meaning(exc: Exception) -> _Meaning | None:
+    for kind, error, message in _TABLE:
+        if isinstance(exc, kind):
+            return error, message
+    if isinstance(exc, OSError):
+        return _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
+    # PyIceberg raises a bare ValueError when a table it loads again is another one.
+    if isinstance(exc, ValueError) and str(exc).startswith("Table UUID does not match"):
+        return _REPLACED
+    return None
+
+
+def _errno(exc: OSError) -> int | None:
+    """The number of the system's error; Arrow and fsspec sometimes leave it in the text only."""
+    if exc.errno is not None:
+        return exc.errno
+    told = re.search(r"\[errno (\d+)\]", str(exc), re.IGNORECASE)
+    return int(told.group(1)) if told else None
