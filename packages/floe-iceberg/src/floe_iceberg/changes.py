@@ -124,13 +124,15 @@ def _check(table: Table, identifier: TableIdentifier, change: ColumnChange, allo
             f"{type(change).__name__} of column {change.column!r} of '{identifier}' breaks who uses it today; if that "
             f"is meant, say allow_incompatible_changes=True. Nothing was changed"
         )
-    names = {field.source_id for spec in (table.spec(), table.sort_order()) for field in spec.fields}
+    # Files of an earlier spec may still be there, and nobody could read their partitions any more.
+    in_use = {field.source_id for spec in table.specs().values() for field in spec.fields}
+    in_use |= {field.source_id for field in table.sort_order().fields}
     if isinstance(change, DropColumn) and change.column in table.schema().column_names:
         dropped = table.schema().find_field(change.column)
-        if dropped.field_id in names:
+        if dropped.field_id in in_use:
             raise SchemaEvolutionError(
-                f"column {change.column!r} of '{identifier}' is what the table is partitioned or sorted by; it cannot "
-                f"be dropped. Nothing was changed"
+                f"column {change.column!r} is what '{identifier}' is or was partitioned or sorted by; it cannot be "
+                f"dropped. Nothing was changed"
             )
 
 

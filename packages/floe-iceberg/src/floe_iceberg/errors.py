@@ -28,7 +28,7 @@ _REPLACED: _Meaning = (
 
 _NO_ANSWER: _Meaning = (
     floe.CatalogConnectionError,
-    "the catalog did not answer about '{name}'; look whether it runs, and whether a change you made is there, then retry",
+    "the catalog did not answer about '{name}'; see that it runs, and whether a change you made is there, then retry",
 )
 
 _FULL: _Meaning = (

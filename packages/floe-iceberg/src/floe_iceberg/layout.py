@@ -15,6 +15,7 @@ from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    TimeTransform,
     Transform,
     TruncateTransform,
     YearTransform,
@@ -23,6 +24,7 @@ from pyiceberg.types import NestedField
 
 from floe_core.errors import ConfigurationError
 from floe_core.models import PartitionTransform, PartitionTransformType, SortField
+from floe_iceberg.columns import no_column
 
 __all__ = ["partition_spec", "sort_order"]
 
@@ -45,11 +47,31 @@ def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> 
                 name=one.field_name,
             )
         )
+    _refuse_repetition(fields, schema)
+    return PartitionSpec(*fields)
+
+
+def _refuse_repetition(fields: Sequence[PartitionField], schema: Schema) -> None:
     names = [field.name for field in fields]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ConfigurationError(f"partition_by: the fields {', '.join(sorted(twice))} stand twice; name one of them")
-    return PartitionSpec(*fields)
+    for number, field in enumerate(fields):
+        column = schema.find_column_name(field.source_id)
+        for other in (one for one in fields[:number] if one.source_id == field.source_id):
+            if other.transform == field.transform:
+                raise ConfigurationError(f"partition_by: {field.transform} of {column!r} stands twice")
+            if isinstance(other.transform, TimeTransform) and isinstance(field.transform, TimeTransform):
+                raise ConfigurationError(
+                    f"partition_by: {other.transform} and {field.transform} of {column!r} say the same twice; "
+                    f"keep the finer one"
+                )
+        is_itself = isinstance(field.transform, IdentityTransform) and field.name == column
+        if field.name in schema.column_names and not is_itself:
+            raise ConfigurationError(
+                f"partition_by: {field.transform} of {column!r} cannot be named {field.name!r}: {field.name!r} is a "
+                f"column; name it otherwise"
+            )
 
 
 def sort_order(fields: Sequence[SortField], schema: Schema) -> SortOrder:
@@ -68,11 +90,10 @@ def sort_order(fields: Sequence[SortField], schema: Schema) -> SortOrder:
 
 
 def _column(name: str, schema: Schema, argument: str) -> NestedField:
-    try:
-        return schema.find_field(name)
-    except ValueError:
-        there = ", ".join(field.name for field in schema.fields)
-        raise ConfigurationError(f"{argument}: there is no column {name!r} (there: {there})") from None
+    unknown = no_column([name], schema)
+    if unknown:
+        raise ConfigurationError(f"{argument}: there is {unknown}")
+    return schema.find_field(name)
 
 
 def _transform(one: PartitionTransform) -> Transform[Any, Any]:

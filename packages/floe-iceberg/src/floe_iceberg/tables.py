@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Table
 from pyiceberg.table.inspect import InspectTable
@@ -30,6 +31,7 @@ from floe_iceberg import refs
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import translated
 from floe_iceberg.layout import partition_spec, sort_order
+from floe_iceberg.partitions import replace_spec
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info
@@ -309,3 +311,20 @@ class IcebergTableManager:
                     ):
                         apply_change(current, change)
         return change
+
+    def evolve_partitions(
+        self, identifier: TableIdentifier, partition_by: Sequence[PartitionTransform]
+    ) -> PartitionSpec:
+        """Partition what is written from now on in another way, or not at all; files that are there stay as they are.
+
+        A field that is there already keeps its name, unless the transform gives it one.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(ConcurrencyConflictError),
+            stop=stop_after_attempt(10),
+            wait=wait_random_exponential(0.1, max=2),
+            reraise=True,
+        ):
+            with attempt, self._changing("evolve_partitions", identifier, partition_by=partition_by) as table:
+                spec = replace_spec(table, identifier, partition_by)
+        return spec
