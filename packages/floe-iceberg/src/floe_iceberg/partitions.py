@@ -28,8 +28,6 @@ def replace_spec(
     renamed = {current[key].name: name for key in kept if (name := named[key]) and name != current[key].name}
     removed = [field.name for key, field in current.items() if key not in wanted]
     added = [key for key in wanted if key not in current]
-    if not (renamed or removed or added):
-        return table.spec()
     _refuse_taken(table, identifier, {name: key for key, name in named.items() if name})
     update = table.update_spec()
     for name in removed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -18,7 +18,10 @@ from pyiceberg.table.update import (
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, check_name
 
-__all__ = ["create_ref", "fast_forward", "move_main", "remove_ref", "snapshot_at"]
+__all__ = ["create_ref", "fast_forward", "known_snapshot", "move_main", "remove_ref", "snapshot_at", "snapshots_told"]
+
+# As many snapshots as an error names.
+_TOLD = 5
 
 
 def create_ref(
@@ -41,7 +44,7 @@ def create_ref(
         raise ConfigurationError(
             f"table '{identifier}' has a {table.metadata.refs[name].snapshot_ref_type.value} {name!r} already"
         )
-    snapshot = _known(table, identifier, snapshot_id)
+    snapshot = known_snapshot(table, identifier, snapshot_id)
     age_ms = None if max_age is None else int(max_age.total_seconds() * 1000)
     update = SetSnapshotRefUpdate(
         ref_name=name,
@@ -58,9 +61,8 @@ def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: Snaps
     """Forget a tag or branch; its snapshot stays until it expires."""
     ref = table.metadata.refs.get(name)
     if ref is None or ref.snapshot_ref_type is not kind or name == MAIN_BRANCH:
-        there = ", ".join(one for one, found in table.metadata.refs.items() if found.snapshot_ref_type is kind)
         raise ConfigurationError(
-            f"table '{identifier}' has no {kind.value} {name!r} to remove (there: {there or 'none'})"
+            f"table '{identifier}' has no {kind.value} {name!r} to remove (there: {_names(table, kind)})"
         )
     _commit(table, {name: ref.snapshot_id}, [RemoveSnapshotRefUpdate(ref_name=name)])
 
@@ -68,7 +70,7 @@ def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: Snaps
 def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int) -> None:
     """Roll main back to one of its ancestors; a conflict if main moved since the table was loaded."""
     head = table.current_snapshot()
-    _known(table, identifier, snapshot_id)
+    known_snapshot(table, identifier, snapshot_id)
     if snapshot_id not in _ancestors(table, head):
         raise ConfigurationError(
             f"snapshot {snapshot_id} is not in the history of '{identifier}', so the table cannot be rolled back to it"
@@ -84,7 +86,9 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
     """
     ref = table.metadata.refs.get(branch)
     if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
-        raise ConfigurationError(f"table '{identifier}' has no branch {branch!r}")
+        raise ConfigurationError(
+            f"table '{identifier}' has no branch {branch!r} (there: {_names(table, SnapshotRefType.BRANCH)})"
+        )
     head = table.current_snapshot()
     if head is not None and head.snapshot_id not in _ancestors(table, table.snapshot_by_id(ref.snapshot_id)):
         raise ConcurrencyConflictError(
@@ -103,19 +107,36 @@ def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> 
         raise ConfigurationError(f"as_of {moment} has no time zone; say which, such as {moment.isoformat()}+00:00")
     found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
     if found is None:
+        first = min((one.timestamp_ms for one in table.snapshots()), default=None)
+        oldest = "none yet" if first is None else datetime.fromtimestamp(first / 1000, timezone.utc).isoformat()
         raise ConfigurationError(
-            f"table '{identifier}' had no snapshot at {moment.isoformat()}; it is younger, or that one expired"
+            f"table '{identifier}' had no snapshot at {moment.isoformat()}; it is younger, or that one expired (the "
+            f"oldest there: {oldest})"
         )
     return found
 
 
-def _known(table: Table, identifier: TableIdentifier, snapshot_id: int | None) -> Snapshot:
+def known_snapshot(table: Table, identifier: TableIdentifier, snapshot_id: int | None) -> Snapshot:
+    """The snapshot of that id, or the head; if the table does not have it, an error that tells what it has."""
     found = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if found is None and snapshot_id is None:
         raise ConfigurationError(f"table '{identifier}' has no snapshot yet; write to it first")
     if found is None:
-        raise ConfigurationError(f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired")
+        raise ConfigurationError(
+            f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired (there: {snapshots_told(table)})"
+        )
     return found
+
+
+def snapshots_told(table: Table) -> str:
+    """The ids of the latest snapshots, and how many there are besides."""
+    ids = [str(one.snapshot_id) for one in table.snapshots()]
+    told = ", ".join(ids[-_TOLD:]) or "none"
+    return told if len(ids) <= _TOLD else f"{told} and {len(ids) - _TOLD} older ones"
+
+
+def _names(table: Table, kind: SnapshotRefType) -> str:
+    return ", ".join(name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type is kind) or "none"
 
 
 def _ancestors(table: Table, head: Snapshot | None) -> set[int]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions import parser as filters
-from pyiceberg.expressions.visitors import bind
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Table
-from pyparsing import ParseException
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.refs import snapshot_at
+from floe_iceberg.columns import no_column
+from floe_iceberg.filters import condition_of
+from floe_iceberg.refs import known_snapshot, snapshot_at
 
-__all__ = ["scan"]
+__all__ = ["condition_of", "scan", "selected"]
 
 
 def scan(
@@ -36,9 +35,8 @@ def scan(
     chosen = _snapshot(table, identifier, snapshot_id, as_of, ref)
     reading = table.scan(snapshot_id=chosen, limit=limit)
     schema = reading.projection()
-    condition = _condition(row_filter, schema, identifier)
-    names = tuple(columns) if columns is not None else ("*",)
-    _check_columns(columns or (), schema, identifier)
+    condition = condition_of(row_filter, schema, identifier)
+    names = selected(columns, schema, identifier)
     return table.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)
 
 
@@ -55,30 +53,12 @@ def _snapshot(
             there = ", ".join(table.metadata.refs) or "none"
             raise ConfigurationError(f"table '{identifier}' has no tag or branch {ref!r} (there: {there})")
         return found.snapshot_id
-    if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
-        raise ConfigurationError(f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired")
-    return snapshot_id
+    return None if snapshot_id is None else known_snapshot(table, identifier, snapshot_id).snapshot_id
 
 
-def _condition(
-    row_filter: str | BooleanExpression | None, schema: Schema, identifier: TableIdentifier
-) -> BooleanExpression:
-    if row_filter is None:
-        return AlwaysTrue()
-    try:
-        parsed = filters.parse(row_filter) if isinstance(row_filter, str) else row_filter
-        bind(schema, parsed, case_sensitive=True)
-    except ParseException as exc:
-        raise ConfigurationError(
-            f"row_filter {row_filter!r} cannot be read at character {exc.column}; write it like n > 10 AND note = 'x'"
-        ) from None
-    except (ValueError, TypeError) as exc:
-        raise ConfigurationError(f"row_filter {str(row_filter)!r} does not fit table '{identifier}': {exc}") from exc
-    return parsed
-
-
-def _check_columns(columns: Sequence[str], schema: Schema, identifier: TableIdentifier) -> None:
-    unknown = [name for name in columns if name not in schema.column_names]
+def selected(columns: Sequence[str] | None, schema: Schema, identifier: TableIdentifier) -> tuple[str, ...]:
+    """The columns to read as PyIceberg wants them named; all without a choice."""
+    unknown = no_column(columns or (), schema)
     if unknown:
-        there = ", ".join(field.name for field in schema.fields)
-        raise ConfigurationError(f"table '{identifier}' has no column {', '.join(map(repr, unknown))} (there: {there})")
+        raise ConfigurationError(f"table '{identifier}' has {unknown}")
+    return tuple(columns) if columns is not None else ("*",)

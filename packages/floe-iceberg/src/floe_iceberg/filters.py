@@ -1,0 +1,111 @@
+"""Row filters: what a user wrote, checked against a schema before any file is opened."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    BooleanExpression,
+    BoundPredicate,
+    LiteralPredicate,
+    Reference,
+    SetPredicate,
+    UnboundPredicate,
+)
+from pyiceberg.expressions import parser as language
+from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, TimestampType, TimestamptzType
+from pyparsing import ParseException
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg.columns import no_column
+
+__all__ = ["condition_of"]
+
+_EXAMPLE = "n > 10 AND note = 'x'"
+
+
+def condition_of(
+    row_filter: str | BooleanExpression | None, schema: Schema, identifier: TableIdentifier
+) -> BooleanExpression:
+    """The filter as an expression, every row without one, or a ConfigurationError that says what is wrong with it."""
+    if row_filter is None:
+        return AlwaysTrue()
+    if not isinstance(row_filter, str | BooleanExpression):
+        raise ConfigurationError(
+            f"row_filter is a {type(row_filter).__name__}; write a text like {_EXAMPLE}, or an expression of PyIceberg"
+        )
+    try:
+        parsed = language.parse(row_filter) if isinstance(row_filter, str) else row_filter
+    except ParseException as exc:
+        raise ConfigurationError(
+            f"row_filter {row_filter!r} cannot be read at character {exc.column}; write it like {_EXAMPLE}"
+        ) from None
+    except ValueError as exc:
+        raise ConfigurationError(f"row_filter {row_filter!r} cannot be read: {exc}") from exc
+    problems = visit(parsed, _Problems(schema))
+    if problems:
+        raise ConfigurationError(
+            f"row_filter {str(row_filter)!r} does not fit table '{identifier}': {'; '.join(problems)}"
+        )
+    return parsed
+
+
+class _Problems(BooleanExpressionVisitor[list[str]]):
+    """Why the parts of an expression do not fit a schema; nothing if they do."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def visit_true(self) -> list[str]:
+        return []
+
+    def visit_false(self) -> list[str]:
+        return []
+
+    def visit_not(self, child_result: list[str]) -> list[str]:
+        return child_result
+
+    def visit_and(self, left_result: list[str], right_result: list[str]) -> list[str]:
+        return [*left_result, *right_result]
+
+    def visit_or(self, left_result: list[str], right_result: list[str]) -> list[str]:
+        return [*left_result, *right_result]
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> list[str]:
+        return [f"{predicate} is bound to a table already; leave it unbound"]
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> list[str]:
+        term = predicate.term
+        if isinstance(term, Reference):
+            unknown = no_column([term.name], self._schema)
+            if unknown:
+                return [unknown]
+            kind = self._schema.find_field(term.name).field_type
+            # PyIceberg would round: n = 1.5 would find 2.
+            if isinstance(kind, IntegerType | LongType) and any(map(_is_fraction, _values(predicate))):
+                return [f"{term.name} is {kind} and is never a fraction; compare it with a whole number"]
+            hint = "; write a moment like '2026-01-31T00:00:00+00:00'" if isinstance(kind, TimestamptzType) else ""
+            hint = "; write a moment like '2026-01-31T00:00:00'" if isinstance(kind, TimestampType) else hint
+        else:
+            hint = ""
+        try:
+            predicate.bind(self._schema, case_sensitive=True)
+        except (ValueError, TypeError) as exc:
+            return [f"{exc}{hint}"]
+        return []
+
+
+def _values(predicate: UnboundPredicate) -> list[object]:
+    if isinstance(predicate, LiteralPredicate):
+        return [predicate.literal.value]
+    if isinstance(predicate, SetPredicate):
+        return [literal.value for literal in predicate.literals]
+    return []
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, float | Decimal) and value != int(value)
