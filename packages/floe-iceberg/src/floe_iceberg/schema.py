@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -23,7 +24,7 @@ from pyiceberg.types import (
 
 from floe_core.errors import SchemaEvolutionError
 
-__all__ = ["SchemaChange", "apply_change", "fits", "plan_change", "to_iceberg_schema"]
+__all__ = ["SchemaChange", "apply_change", "apply_to", "fits", "plan_change", "to_iceberg_schema"]
 
 Path = tuple[str, ...]
 
@@ -101,12 +102,17 @@ def plan_change(table: Schema, data: Schema, *, name: object, evolve: bool) -> S
 def apply_change(table: Table, change: SchemaChange) -> None:
     """Carry the change out in one metadata commit."""
     with table.update_schema() as update:
-        for path, kind in change.added.items():
-            update.add_column(path, kind)
-        for path, kind in change.widened.items():
-            update.update_column(path, field_type=kind)
-        for path in change.relaxed:
-            update.update_column(path, required=False)
+        apply_to(update, change)
+
+
+def apply_to(update: UpdateSchema, change: SchemaChange) -> None:
+    """Make the change a part of a commit."""
+    for path, kind in change.added.items():
+        update.add_column(path, kind)
+    for path, kind in change.widened.items():
+        update.update_column(path, field_type=kind)
+    for path in change.relaxed:
+        update.update_column(path, required=False)
 
 
 def _compare_structs(

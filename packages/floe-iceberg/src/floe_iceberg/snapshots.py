@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
+from floe_core import __version__
+from floe_core.errors import ConfigurationError
 from floe_core.models import SnapshotInfo
 
-__all__ = ["WRITE_ID", "find_writes", "snapshot_info"]
+__all__ = ["WRITE_ID", "find_writes", "snapshot_info", "write_summary"]
 
 # The key in a snapshot's summary by which a write finds itself again.
 WRITE_ID = "floe.write-id"
+
+
+def write_summary(write_id: str, properties: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a write leaves in its snapshot's summary: what its caller wants to find there, and who it is."""
+    wrong = [key for key, value in (properties or {}).items() if not isinstance(key, str) or not isinstance(value, str)]
+    if wrong:
+        raise ConfigurationError(f"snapshot_properties must be texts; {', '.join(map(repr, wrong))} is not")
+    return {**(properties or {}), WRITE_ID: write_id, "floe.version": __version__}
 
 
 def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:

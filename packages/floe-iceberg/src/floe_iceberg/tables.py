@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import DataScan, IncrementalAppendScan, Table
 from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.refs import SnapshotRefType
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -30,6 +30,7 @@ from floe_core.telemetry import operation
 from floe_iceberg import refs
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import translated
+from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.scans import scan
@@ -194,6 +195,33 @@ class IcebergTableManager:
                 as_of=as_of,
                 ref=ref,
                 limit=limit,
+            )
+
+    def scan_changes(
+        self,
+        identifier: TableIdentifier,
+        *,
+        since: int,
+        until: int | None = None,
+        columns: Sequence[str] | None = None,
+        row_filter: str | BooleanExpression | None = None,
+    ) -> IncrementalAppendScan:
+        """Read, like a scan, only the rows appended after snapshot `since`, up to and including `until` or the head.
+
+        Rows that were replaced or deleted in between are not told; a warning counts the snapshots that did so. A
+        `since` that expired is an error: read the whole table once, and go on from the snapshot that you read.
+        """
+        with (
+            operation("iceberg.scan_changes", table=str(identifier), since=since, until=until, columns=columns),
+            translated("scan_changes", identifier),
+        ):
+            return scan_appends(
+                self.load_table(identifier),
+                identifier,
+                since=since,
+                until=until,
+                columns=columns,
+                row_filter=row_filter,
             )
 
     def inspect(self, identifier: TableIdentifier) -> InspectTable:

@@ -1,0 +1,250 @@
+"""Put staged files into a table: one snapshot, sent again only while it is certain that it is not there."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServerError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertTableUUID
+from sqlalchemy.exc import DatabaseError
+
+from floe_core.errors import (
+    CommitStateUnknownError,
+    ConcurrencyConflictError,
+    FloeStorageError,
+    TableNotFoundError,
+)
+from floe_core.models import CommitStrategy, WriteMode
+from floe_core.telemetry import Operation
+from floe_iceberg import doubt
+from floe_iceberg.doubt import Outcome
+from floe_iceberg.replacing import Replacement
+from floe_iceberg.schema import SchemaChange, apply_to, plan_change
+from floe_iceberg.snapshots import snapshot_info
+from floe_iceberg.staging import Staged, Stager, read_rows
+from floe_iceberg.types import Fitting
+from floe_iceberg.write_request import WriteRequest, WriteResult
+
+__all__ = ["Commit", "begin"]
+
+# Attempts on tables that do not say it themselves.
+_ATTEMPTS = 20
+_DOUBTFUL_ATTEMPTS = 5
+_LONGEST_WAIT_SECONDS = 3.0
+_CONFLICT = (CommitFailedException, TableAlreadyExistsError)
+# After these nobody knows whether the commit was applied.
+_DOUBTFUL = (CommitStateUnknownException, ServerError, DatabaseError, OSError)
+
+
+def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Transaction, SchemaChange]:
+    """A transaction in which the table takes data of this schema; it creates the table where there is none."""
+    if table is None:
+        created = request.manager.begin_table(
+            request.identifier, data, partition_by=request.partition_by, properties=request.properties
+        )
+        return created, SchemaChange()
+    transaction = _OneCommit(table)
+    change = plan_change(table.schema(), data, name=request.identifier, evolve=request.evolve)
+    if change:
+        with transaction.update_schema() as update:
+            apply_to(update, change)
+    return transaction, change
+
+
+class _OneCommit(Transaction):
+    """A transaction that is sent once: no retries and no clean-up, both are decided by whoever sent it."""
+
+    def commit_transaction(self) -> Table:
+        requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
+        self._table._do_commit(updates=self._updates, requirements=requirements)
+        return self._table
+
+
+@dataclass
+class Commit:
+    """Files on their way into a table."""
+
+    request: WriteRequest
+    data: Schema
+    summary: Mapping[str, str]
+    staged: Staged
+    replacement: Replacement
+    op: Operation
+
+    def run(self, table: Table | None, transaction: Transaction, change: SchemaChange) -> WriteResult:
+        """Send the snapshot until it is in the table, or it is certain that it will not be.
+
+        Every attempt asserts the head that was looked at just before, and found without this write: a first request
+        that is still under way and its repetition cannot both succeed.
+        """
+        first = table
+        refused: list[Snapshot] = []
+        doubtful = 0
+        snapshot_id = self._add_snapshot(transaction, table)
+        for number in itertools.count(1):
+            failure = _failure_of(transaction)
+            if failure is None:
+                return self._acknowledged(transaction, snapshot_id, refused, change, created=table is None)
+            doubtful += not isinstance(failure, _CONFLICT)
+            last = number >= _attempts(table) or doubtful >= _DOUBTFUL_ATTEMPTS
+            if not last:
+                self.op.event("retrying")
+                time.sleep(random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number)))  # noqa: S311 - jitter
+            verdict = doubt.settle(
+                self._look, self.request.identifier, self.request.write_id, branch=self.request.branch
+            )
+            if verdict.outcome is Outcome.COMMITTED and verdict.snapshot is not None:
+                return WriteResult(verdict.snapshot, change, created=table is None)
+            if verdict.outcome is Outcome.UNKNOWN:
+                raise doubt.unknown(self.request.identifier, self.request.write_id) from failure
+            if not _may_be_repeated(failure):
+                raise failure
+            if last:
+                raise self._given_up(failure) from failure
+            if isinstance(failure, _CONFLICT):
+                refused += [one for one in transaction.table_metadata.snapshots if one.snapshot_id == snapshot_id]
+            present = self._same(first, verdict.table)
+            if present is not None:  # otherwise the same request again: it asserts that there is no table
+                table = present
+                transaction, change = self._rebased(table)
+                snapshot_id = self._add_snapshot(transaction, table)
+        raise AssertionError("the loop ends by itself")
+
+    def _acknowledged(
+        self,
+        transaction: Transaction,
+        snapshot_id: int,
+        refused: list[Snapshot],
+        change: SchemaChange,
+        *,
+        created: bool,
+    ) -> WriteResult:
+        table = transaction._table
+        snapshot = table.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise doubt.unknown(self.request.identifier, self.request.write_id)
+        _clean(refused, table.io)
+        return WriteResult(snapshot_info(snapshot), change, created=created)
+
+    def _look(self) -> Table | None:
+        return self.request.manager.find_table(self.request.identifier)
+
+    def _same(self, first: Table | None, now: Table | None) -> Table | None:
+        """The table as it is now, if it is the one that was written for."""
+        name = self.request.identifier
+        if first is None:
+            if now is not None and self.request.mode is not WriteMode.APPEND:
+                raise ConcurrencyConflictError(
+                    f"'{name}' was created by somebody else meanwhile; nothing was written: run it again"
+                )
+            return now
+        if now is None:
+            raise TableNotFoundError(f"Table '{name}' was dropped meanwhile; nothing was written")
+        if now.metadata.table_uuid != first.metadata.table_uuid:
+            raise ConcurrencyConflictError(
+                f"'{name}' was dropped and created anew by somebody else meanwhile; nothing was written: run it again"
+            )
+        return now
+
+    def _rebased(self, table: Table) -> tuple[Transaction, SchemaChange]:
+        """The same files on top of what others committed; staged again only if they would mean something else now."""
+        transaction, change = begin(self.request, table, self.data)
+        metadata = transaction.table_metadata
+        if (
+            metadata.default_spec_id != self.staged.metadata.default_spec_id
+            or metadata.location != self.staged.metadata.location
+            or not _ids_agree(self.staged.metadata.schema(), metadata.schema())
+        ):
+            if self.replacement.removed:
+                raise ConcurrencyConflictError(
+                    f"the layout of '{self.request.identifier}' was changed by somebody else meanwhile; nothing was "
+                    f"written: run it again"
+                )
+            self.staged = _staged_again(self.staged, transaction, table)
+        return transaction, change
+
+    def _add_snapshot(self, transaction: Transaction, table: Table | None) -> int:
+        update = transaction.update_snapshot(snapshot_properties=dict(self.summary), branch=self.request.branch)
+        removed = self.replacement.files_in(table, self.request) if table is not None else []
+        append = update.merge_append if self.request.commit_strategy is CommitStrategy.MERGE else update.fast_append
+        with append() if self.request.mode is WriteMode.APPEND else update.overwrite() as producer:
+            for task in removed:
+                producer.delete_data_file(task.file)
+            for file in self.staged.files:
+                producer.append_data_file(file)
+        return producer.snapshot_id
+
+    def _given_up(self, exc: Exception) -> FloeStorageError:
+        if isinstance(exc, CommitFailedException):
+            return ConcurrencyConflictError(
+                f"'{self.request.identifier}' was changed by others faster than this write could commit; nothing was "
+                f"written: run it again"
+            )
+        return CommitStateUnknownError(
+            f"the catalog did not say whether write {self.request.write_id} to '{self.request.identifier}' is "
+            f"committed, and it is not there now; it may still arrive. Nothing was deleted: run the same write again, "
+            f"if it is there by then it is found by its id and not repeated"
+        )
+
+
+def _failure_of(transaction: Transaction) -> Exception | None:
+    """Send it, once; None means that the catalog acknowledged it."""
+    try:
+        transaction.commit_transaction()
+    except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
+        return exc
+    return None
+
+
+def _attempts(table: Table | None) -> int:
+    said = table.properties.get(TableProperties.COMMIT_NUM_RETRIES) if table is not None else None
+    return int(said) + 1 if said is not None else _ATTEMPTS
+
+
+def _may_be_repeated(exc: Exception) -> bool:
+    # A local disk that is full or read-only fails before the catalog is asked, and the next time too.
+    local = isinstance(exc, OSError) and exc.errno is not None and not isinstance(exc, ConnectionError | TimeoutError)
+    return isinstance(exc, (*_CONFLICT, *_DOUBTFUL)) and not local
+
+
+def _ids_agree(staged: Schema, now: Schema) -> bool:
+    """Do the columns of the staged files mean the same columns of the table as it is now?"""
+    ids = index_by_name(now)
+    return all(ids.get(name) == field_id for name, field_id in index_by_name(staged).items())
+
+
+def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Staged:
+    """The rows of the staged files in files for the table as it is now: the data itself came only once."""
+    stager = Stager(transaction.table_metadata, table.io)
+    fitting = Fitting(stager.arrow_schema)
+    try:
+        for file in staged.files:
+            for batch in read_rows(staged.metadata, table.io, FileScanTask(file)):
+                stager.add(fitting.fit(batch))
+        return stager.finish()
+    except BaseException:
+        stager.abandon()
+        raise
+
+
+def _clean(refused: list[Snapshot], io: FileIO) -> None:
+    """Remove the manifests of attempts that the catalog refused, now that another one is in the table."""
+    for one in refused:
+        with suppress(Exception):  # what cannot be deleted is an orphan, which maintenance removes
+            own = [made.manifest_path for made in one.manifests(io) if made.added_snapshot_id == one.snapshot_id]
+            for path in (*own, one.manifest_list):
+                io.delete(path)

@@ -1,0 +1,107 @@
+"""Data to be written, whatever it is held in: one Arrow schema, and batches that come once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from floe_core.errors import ConfigurationError, SchemaEvolutionError
+from floe_iceberg.types import column_problems, lasting_type
+
+__all__ = ["ArrowData", "Incoming", "incoming"]
+
+# pa.Table, pa.RecordBatch, pa.RecordBatchReader, pandas.DataFrame, polars.DataFrame, polars.LazyFrame: the last three
+# are known by their module, so that none of them has to be installed.
+ArrowData: TypeAlias = Any
+
+# Rows that are converted and split at a time: enough to be quick, little enough to be forgotten.
+_STEP_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """What arrives: the schema as Iceberg will hold it, and the batches as they are.
+
+    Whether a column in memory holds nulls is a fact; that its type would allow them says little. `full` names those
+    that are known to hold none.
+    """
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    full: frozenset[str] = frozenset()
+
+    def schema_for(self, table: Schema | None) -> pa.Schema:
+        """The schema as it meets this table, or a new one.
+
+        A column that holds nothing but NULL and has no type takes the table's; one that is full meets the table's
+        demand for values.
+        """
+        known = {one.name.lower() for one in table.fields} if table is not None else set()
+        untyped = [one.name for one in self.schema if pa.types.is_null(one.type)]
+        unknown = [name for name in untyped if name.lower() not in known]
+        if unknown:
+            raise SchemaEvolutionError(
+                f"{', '.join(map(repr, unknown))} holds only NULL and has no type; cast or drop it. Nothing was written"
+            )
+        full = self.full if table is not None else frozenset[str]()
+        return pa.schema(
+            [one.with_nullable(one.nullable and one.name not in full) for one in self.schema if one.name not in untyped]
+        )
+
+
+def incoming(data: ArrowData) -> Incoming:
+    """Look at the data without copying it; a stream is not read yet."""
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return Incoming(_lasting(data.schema), iter(data))
+    if isinstance(data, pa.Table):
+        return _of_table(data)
+    library, kind = type(data).__module__.partition(".")[0], type(data).__name__
+    if (library, kind) == ("pandas", "DataFrame"):
+        return _of_table(_of_pandas(data))
+    if (library, kind) == ("polars", "DataFrame"):
+        return _of_table(data.to_arrow())
+    if (library, kind) == ("polars", "LazyFrame"):
+        return _of_lazy_frame(data)
+    raise ConfigurationError(
+        f"data is a {library}.{kind}; it must be a pyarrow Table or RecordBatchReader, a pandas DataFrame, or a polars "
+        f"DataFrame or LazyFrame (a Spark DataFrame is written with floe_spark.write)"
+    )
+
+
+def _of_table(table: pa.Table) -> Incoming:
+    full = frozenset(name for at, name in enumerate(table.schema.names) if not table.column(at).null_count)
+    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+    batches = iter(table.to_batches(max_chunksize=max(1024, _STEP_BYTES // row_bytes)))
+    return Incoming(_lasting(table.schema), batches, full)
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    if any(name is not None for name in frame.index.names):
+        raise ConfigurationError(
+            f"the pandas index {', '.join(map(str, frame.index.names))} would be lost: write frame.reset_index(), or "
+            f"frame.reset_index(drop=True) if it is not needed. Nothing was written"
+        )
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+        raise SchemaEvolutionError(f"pandas data that Arrow cannot hold: {exc.args[0]}. Nothing was written") from exc
+
+
+def _of_lazy_frame(frame: Any) -> Incoming:
+    schema = frame.clear().collect().to_arrow().schema
+    # Older releases of polars cannot hand out a result in pieces.
+    pieces = frame.collect_batches() if hasattr(frame, "collect_batches") else iter([frame.collect()])
+    return Incoming(_lasting(schema), (batch for piece in pieces for batch in piece.to_arrow().to_batches()))
+
+
+def _lasting(schema: pa.Schema) -> pa.Schema:
+    problems = column_problems(schema)
+    if problems:
+        raise SchemaEvolutionError(f"{'; '.join(problems)}. Nothing was written")
+    return pa.schema([one.with_type(lasting_type(one.type)) for one in schema])

@@ -1,0 +1,182 @@
+"""Which files an overwrite removes, and what must be kept of those it replaces only in part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, NotEqualTo, NotIn, NotStartsWith, Or
+from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.table import FileScanTask, Table
+
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
+from floe_core.models import WriteMode
+from floe_iceberg.slices import matches
+from floe_iceberg.staging import Stager, read_rows
+from floe_iceberg.write_request import WriteRequest
+
+__all__ = ["NOTHING", "Replacement", "files_under", "replace_rows", "state_of"]
+
+
+class Finder(Protocol):
+    """Finds the files that may hold rows to be replaced, at the head of a branch or at a snapshot."""
+
+    def __call__(self, table: Table, at: int | None = None) -> list[FileScanTask]: ...
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The files a write removes, and how to see that nobody else changed those rows since it looked.
+
+    `seen` are all files that might hold such rows, with their deletes: if they are others by the time of the commit,
+    rows came or went that this write does not know.
+    """
+
+    find: Finder
+    seen: frozenset[tuple[str, ...]]
+    removed: frozenset[str]
+
+    def files_in(self, table: Table, request: WriteRequest) -> list[FileScanTask]:
+        """The files to remove from the table as it is now, or a conflict."""
+        now = self.find(table)
+        if state_of(now) != self.seen:
+            raise ConcurrencyConflictError(
+                f"somebody else changed the same rows of '{request.identifier}' meanwhile; nothing was written: run it "
+                f"again"
+            )
+        return [task for task in now if task.file.file_path in self.removed]
+
+
+def _none(table: Table, at: int | None = None) -> list[FileScanTask]:
+    del table, at
+    return []
+
+
+NOTHING = Replacement(_none, frozenset(), frozenset())
+
+
+def files_under(condition: BooleanExpression, branch: str) -> Finder:
+    """The files of a branch that may hold rows for which the condition is true."""
+
+    def find(table: Table, at: int | None = None) -> list[FileScanTask]:
+        head = table.snapshot_by_name(branch) if at is None else table.snapshot_by_id(at)
+        if head is None or not _is_about(condition, table):
+            return []
+        return list(table.scan(row_filter=condition, snapshot_id=head.snapshot_id).plan_files())
+
+    return find
+
+
+def _is_about(condition: BooleanExpression, table: Table) -> bool:
+    """Does the table have the columns of the condition? Of a column that this write adds, no row has a value."""
+    try:
+        bind(table.schema(), condition, case_sensitive=True)
+    except ValueError:
+        return False
+    return True
+
+
+def replace_rows(
+    request: WriteRequest, table: Table | None, stager: Stager, condition: BooleanExpression | None
+) -> Replacement:
+    """Decide which files go, and stage the rows of them that stay."""
+    if request.mode is not WriteMode.OVERWRITE or table is None:
+        return NOTHING
+    if request.replaces_all:
+        _refuse_nothing(request, table, stager)
+    if request.dynamic_partitions:
+        return _replace_partitions(request, table, stager)
+    condition = AlwaysTrue() if condition is None else condition
+    find = files_under(condition, request.branch)
+    seen = _begin(request, table, find)
+    removed = set()
+    for task in seen:
+        if _is_whole(task, condition):
+            removed.add(task.file.file_path)
+            continue
+        inside = matches(condition, stager.schema)
+        rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
+        kept = rows.filter(pc.invert(inside))
+        if len(kept) < len(rows):
+            removed.add(task.file.file_path)
+            for batch in kept.to_batches():
+                stager.add(batch)
+    return Replacement(find, state_of(seen), frozenset(removed))
+
+
+def _begin(request: WriteRequest, table: Table, find: Finder) -> list[FileScanTask]:
+    """The files at the head; and if the caller read an earlier snapshot, a conflict if they are not the same."""
+    now = find(table)
+    if request.validate_from is not None:
+        if table.snapshot_by_id(request.validate_from) is None:
+            raise ConfigurationError(
+                f"table '{request.identifier}' has no snapshot {request.validate_from} to validate from; it may have "
+                f"expired: read the table again"
+            )
+        Replacement(find, state_of(find(table, request.validate_from)), frozenset()).files_in(table, request)
+    return now
+
+
+def _refuse_nothing(request: WriteRequest, table: Table, stager: Stager) -> None:
+    head = table.snapshot_by_name(request.branch)
+    has_rows = head is not None and (head.summary is None or head.summary["total-records"] != "0")
+    if has_rows and not stager.rows and not request.allow_empty:
+        raise FloeStorageError(
+            f"refused to replace all rows of '{request.identifier}' by nothing; if that is meant, say allow_empty"
+        )
+
+
+def _is_whole(task: FileScanTask, condition: BooleanExpression) -> bool:
+    """Are all rows of the file certain to be replaced? Its partition says so, if NULL cannot make a difference."""
+    return isinstance(task.residual, AlwaysTrue) and not _is_negative(condition)
+
+
+def _is_negative(condition: BooleanExpression) -> bool:
+    """Iceberg lets `x != 1` be true for a partition where x is NULL, but for no row of it."""
+    parts = [rewrite_not(condition)]
+    while parts:
+        one = parts.pop()
+        if isinstance(one, NotEqualTo | NotIn | NotStartsWith):
+            return True
+        if isinstance(one, And | Or):
+            parts += [one.left, one.right]
+    return False
+
+
+def _replace_partitions(request: WriteRequest, table: Table, stager: Stager) -> Replacement:
+    """Replace the partitions that the data has rows for; of files under older specs, their rows."""
+    spec_id = table.spec().spec_id
+    if table.spec().is_unpartitioned():
+        raise ConfigurationError(
+            f"table '{request.identifier}' is not partitioned, so there are no partitions to replace; leave "
+            f"dynamic_partitions out to replace the table. Nothing was written"
+        )
+    partitions = set(stager.partitions)
+
+    def find(table: Table, at: int | None = None) -> list[FileScanTask]:
+        return [
+            task
+            for task in files_under(AlwaysTrue(), request.branch)(table, at)
+            if task.file.spec_id != spec_id or task.file.partition in partitions
+        ]
+
+    seen = _begin(request, table, find)
+    removed = set()
+    for task in seen:
+        if task.file.spec_id == spec_id:
+            removed.add(task.file.file_path)
+            continue
+        parts = [part for batch in read_rows(stager.metadata, table.io, task) for part in stager.split(batch)]
+        if any(partition in partitions for partition, _ in parts):
+            removed.add(task.file.file_path)
+            for partition, rows in parts:
+                if partition not in partitions:
+                    stager.add(rows)
+    return Replacement(find, state_of(seen), frozenset(removed))
+
+
+def state_of(tasks: list[FileScanTask]) -> frozenset[tuple[str, ...]]:
+    """The files with their deletes: two equal states hold the same rows."""
+    return frozenset((task.file.file_path, *sorted(one.file_path for one in task.delete_files)) for task in tasks)

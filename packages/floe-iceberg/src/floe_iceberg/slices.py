@@ -1,0 +1,103 @@
+"""Slices of a table as PyIceberg expressions, and the rows that lie outside of one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan, Or
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io.pyarrow import expression_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
+
+from floe_core.errors import ConfigurationError, PartitionMismatchError
+from floe_core.identifiers import ColumnRange, TableIdentifier, TableSlice
+
+__all__ = ["Guard", "matches", "slice_filter"]
+
+_EXAMPLES = 3
+
+
+def slice_filter(one: TableSlice, schema: Schema) -> BooleanExpression:
+    """True for the rows of the slice, and for no row without a value."""
+    return reduce(Or, (_range_filter(part, schema) for part in one.ranges))
+
+
+def _range_filter(part: ColumnRange, schema: Schema) -> BooleanExpression:
+    for field in schema.fields:
+        if field.name.lower() == part.column.lower():
+            start, end = (_literal(moment, field.field_type, part) for moment in (part.start, part.end))
+            at_least: Any = GreaterThanOrEqual
+            less: Any = LessThan
+            return And(at_least(field.name, start), less(field.name, end))
+    raise ConfigurationError(
+        f"the partition column {part.column!r} is not in the data (there: {', '.join(schema.column_names)}); "
+        f"add it, or name another one as partition_expr"
+    )
+
+
+def _literal(moment: datetime, kind: IcebergType, part: ColumnRange) -> str:
+    if isinstance(kind, TimestamptzType):
+        return moment.isoformat()
+    if isinstance(kind, TimestampType):
+        return moment.replace(tzinfo=None).isoformat()
+    if isinstance(kind, DateType):
+        if (moment.hour, moment.minute, moment.second, moment.microsecond) != (0, 0, 0, 0):
+            raise ConfigurationError(
+                f"the partition column {part.column!r} is a date, but the partition starts at {moment.isoformat()}; "
+                f"use a timestamp column, or partitions in UTC"
+            )
+        return moment.date().isoformat()
+    raise ConfigurationError(
+        f"the partition column {part.column!r} is {kind}; it must be a timestamp or a date: cast it"
+    )
+
+
+def matches(condition: BooleanExpression, schema: Schema) -> pc.Expression:
+    """The condition for Arrow: true or false for every row, never null."""
+    bound = bind(schema, condition, case_sensitive=True)
+    return pc.coalesce(expression_to_pyarrow(bound, schema), pc.scalar(False))
+
+
+class Guard:
+    """Counts the rows outside of what is being replaced, as they come by."""
+
+    def __init__(self, condition: BooleanExpression | None, schema: Schema, words: str) -> None:
+        self._inside = None if condition is None else matches(condition, schema)
+        self._words = words
+        self._columns = [] if condition is None else _columns(condition, schema)
+        self.outside = 0
+        self._examples: list[str] = []
+
+    def check(self, batch: pa.RecordBatch) -> bool:
+        """Are all rows inside, so far?"""
+        if self._inside is not None and len(batch):
+            strays = pa.Table.from_batches([batch]).filter(pc.invert(self._inside))
+            self.outside += len(strays)
+            if len(strays) and len(self._examples) < _EXAMPLES:
+                self._remember(strays.select(self._columns).slice(0, 1000))
+        return self.outside == 0
+
+    def _remember(self, strays: pa.Table) -> None:
+        for row in strays.to_pylist():
+            text = ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in row.items())
+            if text not in self._examples and len(self._examples) < _EXAMPLES:
+                self._examples.append(text)
+
+    def refusal(self, identifier: TableIdentifier) -> PartitionMismatchError:
+        return PartitionMismatchError(
+            f"{self.outside} {'row lies' if self.outside == 1 else 'rows lie'} outside the slice being written to "
+            f"'{identifier}' ({self._words}), with {'; '.join(self._examples)}; filter the data to its partition. "
+            f"Nothing was written"
+        )
+
+
+def _columns(condition: BooleanExpression, schema: Schema) -> list[str]:
+    """The top-level columns that a condition is about."""
+    ids = extract_field_ids(bind(schema, condition, case_sensitive=True))
+    names = [schema.find_column_name(one) or "" for one in sorted(ids)]
+    return sorted({name.partition(".")[0] if name not in schema.column_names else name for name in names})

@@ -1,0 +1,291 @@
+"""Data files written before the commit that makes them visible, in memory that does not grow with the data."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io.fileformat import FileFormatFactory, FileFormatModel, FileFormatWriter
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, partition_record_value
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.table import FileScanTask, TableProperties
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.properties import property_as_int
+
+from floe_core.errors import ConfigurationError
+from floe_iceberg.types import Fitting
+
+__all__ = ["Staged", "Stager", "read_rows"]
+
+# Rows of all partitions that may wait for their row group.
+_WAITING_BYTES = 192 * 2**20
+# A partition's rows are written when this many wait, or fewer if the table says so: one row group.
+_LARGEST_ROW_GROUP_BYTES = 64 * 2**20
+_OPEN_FILES = 64
+_WRITERS = max(2, os.cpu_count() or 2)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Files that wait for their commit, and the metadata they were written for."""
+
+    metadata: TableMetadata
+    files: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(one.record_count for one in self.files)
+
+    def discard(self, io: FileIO) -> None:
+        """Delete the files. Only for files that no commit was ever sent for."""
+        for one in self.files:
+            with suppress(OSError):  # what cannot be deleted is an orphan, which maintenance removes
+                io.delete(one.file_path)
+
+
+class _Key(PartitionKey):
+    """A partition key that may hold one column under two transforms."""
+
+    @cached_property
+    def partition(self) -> Record:
+        return Record(*(partition_record_value(one.field, one.value, self.schema) for one in self.field_values))
+
+
+class Stager:
+    """Writes batches, already in the table's schema, into files by partition.
+
+    Rows wait in memory until their partition has a row group's worth or too many rows wait in all; row groups go to
+    files that stay open until they reach the table's target size.
+    """
+
+    def __init__(self, metadata: TableMetadata, io: FileIO) -> None:
+        self.metadata = metadata
+        self.rows = 0
+        self.schema = metadata.schema()
+        self.arrow_schema = schema_to_pyarrow(self.schema)
+        self._io = io
+        self._spec = metadata.spec()
+        self._write_uuid = uuid.uuid4()
+        self._numbers = itertools.count()
+        self._target_bytes = _bytes(
+            metadata, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+        )
+        self._group_bytes = min(
+            _LARGEST_ROW_GROUP_BYTES, _bytes(metadata, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, 128 * 2**20)
+        )
+        # PyIceberg warns about this one; it is done here.
+        self._properties = {
+            key: value
+            for key, value in metadata.properties.items()
+            if key != TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES
+        }
+        self._format = _file_format(metadata)
+        self._file_schema = sanitize_column_names(self.schema)
+        renamed = self._file_schema != self.schema
+        self._renaming = Fitting(schema_to_pyarrow(self._file_schema), by_position=True) if renamed else None
+        self._locations = load_location_provider(metadata.location, metadata.properties)
+        self._waiting: dict[tuple[object, ...], _Waiting] = {}
+        self._waiting_bytes = 0
+        self._keys: set[tuple[object, ...]] = set()
+        self._idle: list[_OpenFile] = []  # the longest idle first
+        self._writing: dict[Future[None], tuple[_OpenFile, int]] = {}
+        self._all: list[_OpenFile] = []
+
+    @property
+    def partitions(self) -> set[Record]:
+        """The partitions that rows were added to."""
+        return {self._record(key) for key in self._keys}
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Record, pa.RecordBatch]]:
+        """The rows of a batch by partition."""
+        return ((self._record(key), rows) for key, rows in self._by_partition(batch))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += len(batch)
+        for key, rows in self._by_partition(batch):
+            self._keys.add(key)
+            waiting = self._waiting.setdefault(key, _Waiting())
+            waiting.batches.append(rows)
+            waiting.size += rows.nbytes
+            self._waiting_bytes += rows.nbytes
+            if waiting.size >= self._group_bytes:
+                self._write(key)
+        while self._waiting_bytes > _WAITING_BYTES:
+            largest = max(self._waiting, key=lambda one: self._waiting[one].size, default=None)
+            if largest is None:
+                self._rest(1)
+            else:
+                self._write(largest)
+
+    def finish(self) -> Staged:
+        """Write what waits, close every file."""
+        for key in list(self._waiting):
+            self._write(key)
+        self._rest(0)
+        list(ExecutorFactory.get_or_create().map(_OpenFile.close, self._all))
+        return Staged(self.metadata, tuple(one.close() for one in self._all))
+
+    def abandon(self) -> None:
+        """Close and delete what was written: nothing of it was committed."""
+        with suppress(Exception):
+            self._rest(0)
+        for one in self._all:
+            with suppress(Exception):
+                one.close()
+            with suppress(Exception):
+                self._io.delete(one.output.location)
+
+    def _by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
+        if not len(batch):
+            return
+        if self._spec.is_unpartitioned():
+            yield (), batch
+            return
+        keys = [self._partition_values(batch, number) for number in range(len(self._spec.fields))]
+        encoded = [one.dictionary_encode(null_encoding="encode") for one in keys]
+        codes = encoded[0].indices.cast(pa.int64())
+        for one in encoded[1:]:
+            codes = pc.add(pc.multiply(codes, len(one.dictionary)), one.indices.cast(pa.int64()))
+        order = pc.sort_indices(codes)
+        runs = pc.run_end_encode(codes.take(order), run_end_type=pa.int64())
+        start = 0
+        for end in runs.run_ends.to_pylist():
+            places = order.slice(start, end - start)
+            first = places[0].as_py()
+            key = tuple(one.dictionary[one.indices[first].as_py()].as_py() for one in encoded)
+            # A copy, so that a few rows of a quiet partition do not hold the whole batch in memory.
+            yield key, batch if len(places) == len(batch) else batch.take(places)
+            start = end
+
+    def _partition_values(self, batch: pa.RecordBatch, number: int) -> pa.Array:
+        one = self._spec.fields[number]
+        source = self.schema.find_field(one.source_id)
+        name = self.schema.find_column_name(one.source_id) or ""
+        first, *rest = [name] if name in batch.schema.names else name.split(".")
+        values = pc.struct_field(batch.column(first), rest) if rest else batch.column(first)
+        values = one.transform.pyarrow_transform(source.field_type)(values)
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+    def _write(self, key: tuple[object, ...]) -> None:
+        waiting = self._waiting.pop(key)
+        self._rest(_WRITERS - 1)
+        file = self._file_for(key)
+        future = ExecutorFactory.get_or_create().submit(file.write, waiting.batches)
+        self._writing[future] = (file, waiting.size)
+
+    def _rest(self, at_most: int) -> None:
+        """Wait until no more than this many row groups are being written."""
+        while len(self._writing) > at_most:
+            done, _ = wait(self._writing, return_when=FIRST_COMPLETED)
+            for future in done:
+                file, size = self._writing.pop(future)
+                self._waiting_bytes -= size
+                future.result()
+                if file.size >= self._target_bytes:
+                    file.close()
+                else:
+                    self._idle.append(file)
+        while len(self._idle) > _OPEN_FILES:
+            self._idle.pop(0).close()
+
+    def _file_for(self, key: tuple[object, ...]) -> _OpenFile:
+        for place, file in enumerate(self._idle):
+            if file.key == key:
+                return self._idle.pop(place)
+        partition = self._key(key) if key else None
+        name = f"00000-{next(self._numbers)}-{self._write_uuid}.parquet"
+        location = self._locations.new_data_location(name, partition)
+        file = _OpenFile(
+            key=key,
+            partition=partition.partition if partition else Record(),
+            spec_id=self.metadata.default_spec_id,
+            output=(output := self._io.new_output(location)),
+            writer=self._format.create_writer(output, self._file_schema, self._properties),
+            renaming=self._renaming,
+        )
+        self._all.append(file)
+        return file
+
+    def _key(self, key: tuple[object, ...]) -> _Key:
+        values = [PartitionFieldValue(one, value) for one, value in zip(self._spec.fields, key, strict=True)]
+        return _Key(values, self._spec, self.schema)
+
+    def _record(self, key: tuple[object, ...]) -> Record:
+        return self._key(key).partition
+
+
+@dataclass
+class _Waiting:
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass
+class _OpenFile:
+    """One data file that grows by row groups."""
+
+    key: tuple[object, ...]
+    partition: Record
+    spec_id: int
+    output: OutputFile
+    writer: FileFormatWriter
+    renaming: Fitting | None
+    size: int = 0
+    file: DataFile | None = None
+
+    def write(self, batches: list[pa.RecordBatch]) -> None:
+        table = pa.Table.from_batches([self.renaming.fit(one) for one in batches] if self.renaming else batches)
+        self.writer.write(table)
+        self.size += table.nbytes
+
+    def close(self) -> DataFile:
+        if self.file is None:
+            statistics = self.writer.close()
+            self.file = DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=self.output.location,
+                file_format=FileFormat.PARQUET,
+                partition=self.partition,
+                file_size_in_bytes=len(self.output),
+                sort_order_id=None,
+                spec_id=self.spec_id,
+                equality_ids=None,
+                key_metadata=None,
+                **statistics.to_serialized_dict(),
+            )
+        return self.file
+
+
+def _bytes(metadata: TableMetadata, name: str, default: int) -> int:
+    return property_as_int(metadata.properties, name, default) or default
+
+
+def _file_format(metadata: TableMetadata) -> FileFormatModel:
+    name = metadata.properties.get(TableProperties.WRITE_FILE_FORMAT, TableProperties.WRITE_FILE_FORMAT_DEFAULT)
+    if name.lower() != "parquet":
+        raise ConfigurationError(
+            f"the table's files are {name} (write.format.default); Arrow writes parquet: write it with Spark"
+        )
+    return FileFormatFactory.get(FileFormat.PARQUET)
+
+
+def read_rows(metadata: TableMetadata, io: FileIO, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    """The rows of one data file, deletes applied, in the table's present schema."""
+    return ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_record_batches([task])

@@ -1,0 +1,199 @@
+"""The one mapping between Arrow's types and Iceberg's, and how a column becomes what a table holds.
+
+Arrow has many types for one thing; a table has one. What loses nothing is converted, and what could lose something is
+checked value by value:
+
+    string, string_view, dictionary, run-end encoded   their plain value type
+    int8, int16, uint8, uint16                         int
+    uint32, uint64                                     long (a value that is too large is refused)
+    float16                                            float
+    decimal32, decimal64, decimal256                   decimal, up to 38 digits
+    timestamp of any unit and zone                     timestamp, or timestamptz in UTC, in microseconds
+    date64, time32, time64                             date, time in microseconds
+    list, fixed-size list, list view                   list
+
+Nanoseconds that are not whole microseconds are refused, or cut off and counted if the writer says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floe_core.errors import SchemaEvolutionError
+
+__all__ = ["Fitting", "column_problems", "lasting_type"]
+
+_MAX_DIGITS = 38
+
+
+def lasting_type(kind: pa.DataType) -> pa.DataType:
+    """The type under which Iceberg keeps values of this type; itself if Iceberg has none."""
+    for is_kind, lasting in _LASTING:
+        if is_kind(kind):
+            return lasting
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return lasting_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_decimal(kind) and kind.precision <= _MAX_DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_struct(kind):
+        return pa.struct([_lasting_field(kind.field(at)) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_lasting_field(kind.key_field), _lasting_field(kind.item_field))
+    if _is_list(kind):
+        return pa.large_list(_lasting_field(kind.value_field))
+    if isinstance(kind, pa.BaseExtensionType) and kind != pa.uuid():
+        return lasting_type(kind.storage_type)
+    return kind
+
+
+def _lasting_field(one: pa.Field) -> pa.Field:
+    return one.with_type(lasting_type(one.type))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(
+        is_kind(kind)
+        for is_kind in (
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_list_view,
+            pa.types.is_large_list_view,
+        )
+    )
+
+
+_LASTING = (
+    (pa.types.is_string_view, pa.large_string()),
+    (pa.types.is_string, pa.large_string()),
+    (pa.types.is_binary_view, pa.large_binary()),
+    (pa.types.is_binary, pa.large_binary()),
+    (pa.types.is_int8, pa.int32()),
+    (pa.types.is_int16, pa.int32()),
+    (pa.types.is_uint8, pa.int32()),
+    (pa.types.is_uint16, pa.int32()),
+    (pa.types.is_uint32, pa.int64()),
+    (pa.types.is_uint64, pa.int64()),
+    (pa.types.is_float16, pa.float32()),
+    (pa.types.is_date, pa.date32()),
+    (pa.types.is_time, pa.time64("us")),
+)
+
+
+def column_problems(schema: pa.Schema) -> list[str]:
+    """What is wrong with the names of these columns."""
+    twice = [name for name, count in Counter(name.lower() for name in schema.names).items() if count > 1]
+    problems = []
+    if twice:
+        problems.append(
+            f"the data has more than one column {', '.join(map(repr, twice))} (upper and lower case are the same to "
+            f"Spark); rename or drop one"
+        )
+    if any(not name for name in schema.names):
+        problems.append("the data has a column without a name; name it")
+    return problems
+
+
+@dataclass
+class Fitting:
+    """Makes batches what a table holds: its columns in their order, its types; NULL where the data has none."""
+
+    target: pa.Schema
+    truncate_nanoseconds: bool = False
+    by_position: bool = False  # columns and nested fields keep their places and get new names
+    truncated: int = 0
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        places = self._places(batch.schema.names, self.target.names)
+        columns = [
+            pa.nulls(len(batch), want.type) if place is None else self._fit(batch.column(place), want.type, want.name)
+            for place, want in zip(places, self.target, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.target)
+
+    def _places(self, have: list[str], want: list[str]) -> list[int | None]:
+        """Where each wanted column is; Spark does not tell `At` from `at`."""
+        if self.by_position:
+            return list(range(len(want)))
+        known = {name.lower(): place for place, name in enumerate(have)}
+        return [known.get(name.lower()) for name in want]
+
+    def _fit(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
+        have = values.type
+        if have == want:
+            return values
+        if pa.types.is_dictionary(have):
+            return self._fit(values.dictionary_decode(), want, path)
+        if pa.types.is_run_end_encoded(have):
+            return self._fit(pc.run_end_decode(values), want, path)
+        if isinstance(have, pa.BaseExtensionType):
+            return self._fit(values.storage, want, path)
+        if isinstance(want, pa.BaseExtensionType):
+            return pa.ExtensionArray.from_storage(want, self._fit(values, want.storage_type, path))
+        if pa.types.is_struct(have) and pa.types.is_struct(want):
+            return self._fit_struct(values, want, path)
+        if pa.types.is_map(have) and pa.types.is_map(want):
+            values = pa.concat_arrays([values])  # a slice keeps the offsets of the whole
+            keys = self._fit(values.keys, want.key_type, f"{path}.key")
+            items = self._fit(values.items, want.item_type, f"{path}.value")
+            return pa.MapArray.from_arrays(values.offsets, keys, items, want, mask=values.is_null())
+        if _is_list(have) and _is_list(want):
+            return self._fit_list(values, want, path)
+        return self._cast(values, want, path)
+
+    def _fit_struct(self, values: pa.StructArray, want: pa.StructType, path: str) -> pa.Array:
+        fields = [want.field(at) for at in range(want.num_fields)]
+        have = [values.type.field(at).name for at in range(values.type.num_fields)]
+        places = self._places(have, [one.name for one in fields])
+        children = [
+            pa.nulls(len(values), one.type)
+            if place is None
+            else self._fit(values.field(place), one.type, f"{path}.{one.name}")
+            for place, one in zip(places, fields, strict=True)
+        ]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
+
+    def _fit_list(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
+        if not isinstance(values, pa.LargeListArray):
+            values = values.cast(pa.large_list(values.type.value_field))
+        values = pa.concat_arrays([values])  # a slice keeps the offsets of the whole
+        items = self._fit(values.values, want.value_type, f"{path}.element")
+        return pa.LargeListArray.from_arrays(values.offsets, items, want, mask=values.is_null())
+
+    def _cast(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
+        try:
+            return values.cast(want)
+        except pa.ArrowInvalid as exc:
+            if _is_finer(values.type, want):
+                return self._cut(values, want, path)
+            raise SchemaEvolutionError(
+                f"column '{path}' holds a value that {want} cannot: {exc.args[0]}. Nothing was written"
+            ) from exc
+        except pa.ArrowNotImplementedError as exc:
+            raise SchemaEvolutionError(
+                f"column '{path}': {values.type} cannot become {want}; cast it. Nothing was written"
+            ) from exc
+
+    def _cut(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
+        cut = values.cast(want, safe=False)
+        count = pc.sum(pc.not_equal(cut.cast(values.type, safe=False), values)).as_py()
+        if not self.truncate_nanoseconds:
+            raise SchemaEvolutionError(
+                f"column '{path}' holds {count} {'value' if count == 1 else 'values'} finer than a microsecond, which "
+                f"the table cannot keep: round them, or say truncate_nanoseconds. Nothing was written"
+            )
+        self.truncated += count
+        return cut
+
+
+def _is_finer(have: pa.DataType, want: pa.DataType) -> bool:
+    is_time = (pa.types.is_timestamp(have) and pa.types.is_timestamp(want)) or (
+        pa.types.is_time64(have) and pa.types.is_time64(want)
+    )
+    return is_time and (have.unit, want.unit) == ("ns", "us")

@@ -1,0 +1,133 @@
+"""Upserts of Arrow data: small ones, by one key. Large and composite ones are a MERGE, which is Spark's work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual
+from pyiceberg.table import Table
+
+from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_iceberg.replacing import NOTHING, Replacement, files_under, state_of
+from floe_iceberg.staging import Stager, read_rows
+from floe_iceberg.write_request import WriteRequest
+
+__all__ = ["LARGEST_UPSERT", "merge_rows"]
+
+LARGEST_UPSERT = 100_000
+_EXAMPLES = 3
+# Beyond this many keys a range of them finds the files as well, and is quicker to check.
+_LISTED_KEYS = 200
+
+
+def merge_rows(
+    request: WriteRequest, table: Table | None, stager: Stager, batches: Iterable[pa.RecordBatch], columns: list[str]
+) -> Replacement:
+    """Stage the rows with new values, and those of their files that stay; then the rows that are new.
+
+    A matched row takes the values of the data's `columns` and keeps its others.
+    """
+    key = _key(request, stager)
+    source = _collected(request, batches, stager.arrow_schema)
+    _check_keys(request, key, source[key])
+    if table is None or not len(source):
+        _add(stager, source)
+        return NOTHING
+    values = _plain(source[key])
+    find = files_under(_among(key, values), request.branch)
+    seen = find(table)
+    removed = set()
+    matched = pa.nulls(0, pa.int64())
+    updated = {name.lower() for name in columns}
+    for task in seen:
+        rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
+        places = pc.index_in(_plain(rows[key]), values)
+        if places.null_count == len(places):
+            continue
+        removed.add(task.file.file_path)
+        found = pc.is_valid(places)
+        _add(stager, rows.filter(pc.invert(found)))
+        old, new = rows.filter(found), source.take(places.drop_null())
+        _add(
+            stager,
+            pa.Table.from_arrays(
+                [new[one.name] if one.name.lower() in updated else old[one.name] for one in stager.arrow_schema],
+                schema=stager.arrow_schema,
+            ),
+        )
+        matched = pa.concat_arrays([matched, places.drop_null().cast(pa.int64())])
+    is_new = pc.invert(pc.is_in(pa.array(range(len(source)), pa.int64()), matched))
+    _add(stager, source.filter(is_new))
+    return Replacement(find, state_of(seen), frozenset(removed))
+
+
+def _key(request: WriteRequest, stager: Stager) -> str:
+    if len(request.keys) > 1:
+        raise ConfigurationError(
+            f"an upsert by several keys ({', '.join(request.keys)}) needs Spark: write a Spark DataFrame, which merges "
+            f"them. Nothing was written"
+        )
+    (key,) = request.keys
+    for field in stager.schema.fields:
+        if field.name.lower() == key.lower():
+            if not field.field_type.is_primitive:
+                raise ConfigurationError(f"the key {key!r} is {field.field_type}; a key must be a single value")
+            return field.name
+    raise ConfigurationError(
+        f"there is no column {key!r} to upsert by (there: {', '.join(stager.schema.column_names)})"
+    )
+
+
+def _collected(request: WriteRequest, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    rows: list[pa.RecordBatch] = []
+    for batch in batches:
+        rows.append(batch)
+        if sum(map(len, rows)) > LARGEST_UPSERT:
+            raise ConfigurationError(
+                f"an upsert of more than {LARGEST_UPSERT:,} rows into '{request.identifier}' needs Spark: write a "
+                f"Spark DataFrame, which merges them. Nothing was written"
+            )
+    return pa.Table.from_batches(rows, schema=schema).combine_chunks()
+
+
+def _check_keys(request: WriteRequest, key: str, values: pa.ChunkedArray) -> None:
+    plain = _plain(values)
+    problems = []
+    if plain.null_count:
+        problems.append(f"{plain.null_count} {'row has' if plain.null_count == 1 else 'rows have'} no {key}")
+    counted = plain.drop_null().value_counts()
+    twice = counted.filter(pc.greater(counted.field("counts"), 1))
+    if len(twice):
+        examples = ", ".join(str(one.as_py()) for one in twice.field("values")[:_EXAMPLES])
+        problems.append(f"{len(twice)} {'key stands' if len(twice) == 1 else 'keys stand'} more than once ({examples})")
+    if problems:
+        raise FloeStorageError(
+            f"the data cannot be upserted into '{request.identifier}' by {key}: {'; '.join(problems)}. Every row needs "
+            f"a key of its own. Nothing was written"
+        )
+
+
+def _among(key: str, values: pa.Array) -> BooleanExpression:
+    distinct = values.unique()
+    if len(distinct) <= _LISTED_KEYS:
+        among: Any = In
+        return among(key, set(distinct.to_pylist()))  # type: ignore[no-any-return]
+    at_least: Any = GreaterThanOrEqual
+    at_most: Any = LessThanOrEqual
+    ends = pc.min_max(values).as_py()
+    return And(at_least(key, ends["min"]), at_most(key, ends["max"]))
+
+
+def _plain(values: pa.ChunkedArray) -> pa.Array:
+    whole = values.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
+    return whole.storage if isinstance(whole, pa.ExtensionArray) else whole
+
+
+def _add(stager: Stager, rows: pa.Table) -> None:
+    for batch in rows.to_batches():
+        stager.add(batch)

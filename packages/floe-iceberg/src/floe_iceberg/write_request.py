@@ -1,0 +1,93 @@
+"""What a write is asked to do, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
+from floe_iceberg.schema import SchemaChange
+
+if TYPE_CHECKING:
+    from floe_iceberg.tables import IcebergTableManager
+
+__all__ = ["WriteRequest", "WriteResult", "check_branch"]
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """What is to be written where, and how."""
+
+    manager: IcebergTableManager
+    identifier: TableIdentifier
+    mode: WriteMode
+    write_id: str
+    summary: Mapping[str, str]
+    slice: TableSlice | None = None
+    overwrite_filter: str | BooleanExpression | None = None
+    dynamic_partitions: bool = False
+    keys: Sequence[str] = ()
+    commit_strategy: CommitStrategy = CommitStrategy.FAST_APPEND
+    branch: str = MAIN_BRANCH
+    partition_by: Sequence[PartitionTransform] = ()
+    properties: Mapping[str, str] | None = None
+    validate_from: int | None = None
+    evolve: bool = True
+    allow_empty: bool = False
+    truncate_nanoseconds: bool = False
+
+    def __post_init__(self) -> None:
+        chosen = [
+            name
+            for name, said in (
+                ("slice", self.slice is not None),
+                ("overwrite_filter", self.overwrite_filter is not None),
+                ("dynamic_partitions", self.dynamic_partitions),
+            )
+            if said
+        ]
+        if len(chosen) > 1:
+            raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: say one of them")
+        if chosen and chosen != ["slice"] and self.mode is not WriteMode.OVERWRITE:
+            raise ConfigurationError(f"{chosen[0]} says what an overwrite replaces; mode is {self.mode.value}")
+        if self.mode is WriteMode.UPSERT and (chosen or not self.keys):
+            raise ConfigurationError(
+                "an upsert replaces the rows whose keys it brings: say keys=[…], and neither slice nor filter"
+            )
+        if self.keys and self.mode is not WriteMode.UPSERT:
+            raise ConfigurationError(f"keys are for upserts; mode is {self.mode.value}")
+
+    @property
+    def replaces_all(self) -> bool:
+        chosen = self.slice is not None or self.overwrite_filter is not None or self.dynamic_partitions
+        return self.mode is WriteMode.OVERWRITE and not chosen
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """The snapshot of a write, and what else happened."""
+
+    snapshot: SnapshotInfo
+    schema_change: SchemaChange
+    created: bool = False
+    deduplicated: bool = False
+
+
+def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:
+    """A branch is made before it is written to: an engine would begin a new one without the table's rows."""
+    if branch == MAIN_BRANCH:
+        return
+    ref = table.metadata.refs.get(branch) if table is not None else None
+    if ref is None:
+        raise ConfigurationError(
+            f"table '{identifier}' has no branch {branch!r}; make it first with create_branch. Nothing was written"
+        )
+    if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        raise ConfigurationError(f"{branch!r} is a tag of '{identifier}', not a branch, and cannot be written to")
