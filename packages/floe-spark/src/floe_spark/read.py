@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import DataScan
 from pyspark.sql import DataFrame, SparkSession
 
-from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
-from floe_spark.names import quoted, table_name
+from floe_spark.filters import column_path, filter_condition
+from floe_spark.names import table_name
+from floe_spark.origins import table_at
 from floe_spark.slices import slice_condition
 
 __all__ = ["read"]
@@ -23,20 +27,46 @@ def read(
     *,
     slice: TableSlice | None = None,  # noqa: A002 - Iceberg's noun; the builtin is not needed here
     columns: Sequence[str] | None = None,
+    row_filter: str | BooleanExpression | None = None,
     snapshot_id: int | None = None,
+    as_of: datetime | None = None,
+    ref: str | None = None,
 ) -> DataFrame:
-    """The rows of a table, of a slice of it, or of the table as it was at a snapshot; nothing is computed yet."""
-    with operation("iceberg.scan", table=str(identifier), columns=columns, row_filter=slice, snapshot_id=snapshot_id):
-        table = manager.load_table(identifier)
-        name = table_name(identifier)
-        if snapshot_id is None:
-            frame = spark.table(name)
-        elif table.snapshot_by_id(snapshot_id) is None:
-            raise ConfigurationError(f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired")
-        else:
-            frame = spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(snapshot_id)}")  # noqa: S608 - quoted name, integer
+    """The rows of a table, of a slice of it, or those that match a filter; nothing is computed yet.
+
+    The frame shows the table as it is at this call, however often it is computed later. Where it ends up as the new
+    rows of the same table, the write sees from which snapshot they were made, and refuses to lose what came after it.
+
+    Args:
+        columns: Only these, fields of structs as `place.city`.
+        row_filter: PyIceberg's grammar or expressions, pushed down: `n > 10 AND note = 'x'`.
+        snapshot_id: The table as it was at this snapshot; at most one of this, `as_of` and `ref`.
+        as_of: The table as it was at this moment.
+        ref: The table as a tag or a branch shows it.
+    """
+    moment = {"snapshot_id": snapshot_id, "as_of": as_of, "ref": ref}
+    with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, **moment):
+        # The control plane checks all of it and opens no data file.
+        checked = manager.scan(
+            identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
+        )
+        frame = _table(spark, identifier, checked)
+        schema = checked.update(selected_fields=("*",)).projection()
         if slice is not None:
             frame = frame.where(slice_condition(slice, frame.schema))
+        if checked.row_filter != AlwaysTrue():
+            frame = frame.where(filter_condition(checked.row_filter, schema))
         if columns is not None:
-            frame = frame.select([quoted(column) for column in columns])
+            frame = frame.select([column_path(schema, schema.find_field(name).field_id) for name in columns])
         return frame
+
+
+def _table(spark: SparkSession, identifier: TableIdentifier, checked: DataScan) -> DataFrame:
+    name = table_name(identifier)
+    if checked.snapshot_id is not None:
+        return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(checked.snapshot_id)}")  # noqa: S608 - quoted name, integer
+    head = checked.snapshot()
+    # A snapshot is shown with the schema it was written with: after a change of the schema alone, the table is not.
+    if head is None or head.schema_id != checked.table_metadata.current_schema_id:
+        return spark.table(name)
+    return table_at(spark, identifier, head.snapshot_id)

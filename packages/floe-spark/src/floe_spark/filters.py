@@ -1,0 +1,169 @@
+"""Row filters as Spark expressions: one grammar on both engines, PyIceberg's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+from pyiceberg.expressions import BooleanExpression, BoundTerm
+from pyiceberg.expressions.literals import Literal
+from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, rewrite_not, visit
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from floe_spark.names import quoted
+
+__all__ = ["column_path", "filter_condition"]
+
+_NAN = float("nan")
+
+
+def filter_condition(expression: BooleanExpression, schema: Schema) -> Column:
+    """True for the rows that match, as PyIceberg's own scan would say it.
+
+    A comparison with NULL matches nothing, `!=` and NOT included, and NaN is not greater than a number, whatever Spark
+    thinks of it. Each part is one that Spark can hand down to Iceberg.
+    """
+    # NOT is pushed down to the comparisons: Iceberg's file statistics take NOT (n = 1) as true for NULL, SQL does not.
+    return visit(bind(schema, rewrite_not(expression), case_sensitive=True), _ToColumn(schema))
+
+
+def column_path(schema: Schema, field_id: int) -> str:
+    """The quoted name of a column, or of a field inside of a struct."""
+    path = _path(schema.as_struct(), field_id)
+    if path is None:
+        raise ValueError(f"field {field_id} lies inside a list or a map")
+    return ".".join(quoted(one.name) for one in path)
+
+
+def _path(struct: StructType, field_id: int) -> list[NestedField] | None:
+    for one in struct.fields:
+        if one.field_id == field_id:
+            return [one]
+        if isinstance(one.field_type, StructType):
+            below = _path(one.field_type, field_id)
+            if below is not None:
+                return [one, *below]
+    return None
+
+
+class _ToColumn(BoundBooleanExpressionVisitor[Column]):
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def _column(self, term: BoundTerm) -> Column:
+        return F.col(column_path(self._schema, term.ref().field.field_id))
+
+    def visit_true(self) -> Column:
+        return F.lit(True)
+
+    def visit_false(self) -> Column:
+        return F.lit(False)
+
+    def visit_not(self, child_result: Column) -> Column:
+        return ~child_result
+
+    def visit_and(self, left_result: Column, right_result: Column) -> Column:
+        return left_result & right_result
+
+    def visit_or(self, left_result: Column, right_result: Column) -> Column:
+        return left_result | right_result
+
+    def visit_is_null(self, term: BoundTerm) -> Column:
+        return self._column(term).isNull()
+
+    def visit_not_null(self, term: BoundTerm) -> Column:
+        return self._column(term).isNotNull()
+
+    # Spark hands `= NaN` down to Iceberg, but not isnan(); both mean the same to it.
+    def visit_is_nan(self, term: BoundTerm) -> Column:
+        return self._column(term) == _literal(_NAN, term.ref().field.field_type)
+
+    def visit_not_nan(self, term: BoundTerm) -> Column:
+        return self._not_nan(term)
+
+    def visit_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._column(term) == _of(term, literal)
+
+    def visit_not_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._column(term).isNotNull() & (self._column(term) != _of(term, literal))
+
+    def visit_greater_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._without_nan(term, self._column(term) > _of(term, literal))
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._without_nan(term, self._column(term) >= _of(term, literal))
+
+    def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._column(term) < _of(term, literal)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._column(term) <= _of(term, literal)
+
+    def visit_in(self, term: BoundTerm, literals: set[Any]) -> Column:
+        return self._column(term).isin([_of(term, one) for one in literals])
+
+    def visit_not_in(self, term: BoundTerm, literals: set[Any]) -> Column:
+        return self._column(term).isNotNull() & ~self._column(term).isin([_of(term, one) for one in literals])
+
+    def visit_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._column(term).startswith(_of(term, literal))
+
+    def visit_not_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        return self._column(term).isNotNull() & ~self._column(term).startswith(_of(term, literal))
+
+    def _without_nan(self, term: BoundTerm, condition: Column) -> Column:
+        if isinstance(term.ref().field.field_type, FloatType | DoubleType):
+            return condition & self._not_nan(term)
+        return condition
+
+    def _not_nan(self, term: BoundTerm) -> Column:
+        column = self._column(term)
+        return column.isNotNull() & (column != _literal(_NAN, term.ref().field.field_type))
+
+
+def _of(term: BoundTerm, literal: object) -> Column:
+    return _literal(literal.value if isinstance(literal, Literal) else literal, term.ref().field.field_type)
+
+
+def _literal(value: Any, kind: IcebergType) -> Column:
+    """A value as Iceberg stores it, in the words of the column's own Spark type, so that nothing is cast."""
+    write = _WRITTEN.get(type(kind))
+    if write is not None:
+        return F.expr(write(value))
+    if isinstance(kind, DecimalType):
+        return F.expr(f"CAST('{value}' AS DECIMAL({kind.precision},{kind.scale}))")
+    if isinstance(kind, UUIDType):
+        return F.lit(str(value))
+    if isinstance(kind, FloatType):
+        return F.lit(value).cast("float")
+    return F.lit(value)
+
+
+def _moment(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+
+
+_WRITTEN: dict[type[IcebergType], Callable[[Any], str]] = {
+    DateType: lambda days: f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'",
+    TimestampType: lambda micros: f"TIMESTAMP_NTZ '{_moment(micros).replace(tzinfo=None).isoformat(sep=' ')}'",
+    TimestamptzType: lambda micros: f"TIMESTAMP '{_moment(micros).isoformat(sep=' ')}'",
+    BinaryType: lambda value: f"X'{value.hex()}'",
+    FixedType: lambda value: f"X'{value.hex()}'",
+}
