@@ -15,23 +15,25 @@ from floe_core.identifiers import TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_spark.names import quoted
 
-__all__ = ["is_aligned", "partition_columns", "would_align"]
+__all__ = ["is_aligned", "partition_columns"]
 
 
-def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column]:
-    """The transforms for `DataFrameWriterV2.partitionedBy`."""
+def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column] | None:
+    """The transforms for `DataFrameWriterV2.partitionedBy`; None if it has no words for one of them."""
+    if any(one.transform_type is PartitionTransformType.TRUNCATE or one.name is not None for one in transforms):
+        return None
     return [_column(one) for one in transforms]
 
 
 def _column(one: PartitionTransform) -> Column:
     # Spark 4 moved the transforms one level down; 3.5 has them beside the other functions.
-    transforms = getattr(F, "partitioning", F)
+    functions = getattr(F, "partitioning", F)
     column = F.col(quoted(one.source_column))
-    if one.transform_type is PartitionTransformType.HOUR:
-        return cast("Column", transforms.hours(column))
-    if one.transform_type is PartitionTransformType.DAY:
-        return cast("Column", transforms.days(column))
-    raise NotImplementedError(f"creating a table partitioned by {one.transform_type.value}")
+    if one.transform_type is PartitionTransformType.IDENTITY:
+        return column
+    if one.transform_type is PartitionTransformType.BUCKET:
+        return cast("Column", functions.bucket(one.num_buckets, column))
+    return cast("Column", getattr(functions, f"{one.transform_type.value}s")(column))
 
 
 def is_aligned(table: Table, one: TableSlice) -> bool:
@@ -39,11 +41,6 @@ def is_aligned(table: Table, one: TableSlice) -> bool:
     names = {field.field_id: field.name.lower() for field in table.schema().fields}
     units = [(names.get(field.source_id), _unit(field.transform)) for field in table.spec().fields]
     return _fits(one, units)
-
-
-def would_align(transforms: Sequence[PartitionTransform], one: TableSlice) -> bool:
-    """Would the slice be a union of whole partitions of a table partitioned like this?"""
-    return _fits(one, [(transform.source_column.lower(), transform.transform_type) for transform in transforms])
 
 
 def _fits(one: TableSlice, units: Sequence[tuple[str | None, PartitionTransformType | None]]) -> bool:

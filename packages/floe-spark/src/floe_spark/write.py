@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, DataFrameWriterV2
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.types import DateType
 
 from floe_core import __version__
 from floe_core.errors import (
@@ -23,17 +23,18 @@ from floe_core.errors import (
     TableAlreadyExistsError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
-from floe_core.models import PartitionTransform, PartitionTransformType, SnapshotInfo, WriteMode
+from floe_core.models import PartitionTransform, SnapshotInfo, WriteMode
 from floe_core.redaction import redact
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.layout import partition_spec
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.snapshots import WRITE_ID, find_writes, snapshot_info
 from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_spark.errors import translate
 from floe_spark.frames import OUTSIDE, data_schema, fitted, guarded, strays
 from floe_spark.names import table_name
-from floe_spark.partitioning import is_aligned, partition_columns, would_align
+from floe_spark.partitioning import is_aligned, partition_columns
 from floe_spark.slices import slice_condition
 
 __all__ = ["WriteResult", "write"]
@@ -113,14 +114,16 @@ def _create(
     job: _Write, partition_by: Sequence[PartitionTransform], properties: Mapping[str, str], *, evolve: bool
 ) -> WriteResult:
     """Create the table with its first rows in one commit."""
-    data_schema(job.frame)  # refuses what Iceberg cannot hold, before anything happens
+    schema = data_schema(job.frame)
+    partition_spec(partition_by, schema)  # refuses what cannot be, before anything happens
     frame = guarded(job.frame, job.slice)
-    _check_partitioning(job, partition_by)
+    columns = partition_columns(partition_by)
+    if columns is None:
+        return _create_empty_first(job, schema, partition_by, properties, evolve=evolve)
     job.manager.ensure_namespace(Namespace(levels=job.identifier.namespace))
     writer = job.writer(frame)
     for key, value in properties.items():
         writer = writer.tableProperty(key, value)
-    columns = partition_columns(partition_by)
     if columns:
         writer = writer.partitionedBy(*columns)
     try:
@@ -135,21 +138,24 @@ def _create(
     return WriteResult(_committed(job), SchemaChange(), created=True)
 
 
-def _check_partitioning(job: _Write, partition_by: Sequence[PartitionTransform]) -> None:
-    """A table made for slices that it cannot replace later would take one write and refuse all others."""
-    if job.slice is not None and partition_by and not would_align(partition_by, job.slice):
-        raise ConfigurationError(
-            f"a new table '{job.identifier}' partitioned by {partition_by[0].transform_type.value} could not replace "
-            f"slices such as this one ({job.slice}). Nothing was written"
-        )
-    kinds = {field.name.lower(): field.dataType for field in job.frame.schema.fields}
-    for one in partition_by:
-        by_hour = one.transform_type is PartitionTransformType.HOUR
-        if by_hour and isinstance(kinds.get(one.source_column.lower()), DateType):
-            raise ConfigurationError(
-                f"days of a zone other than UTC need a timestamp, but {one.source_column!r} is a date; "
-                f"use a timestamp column, or partitions in UTC. Nothing was written"
-            )
+def _create_empty_first(
+    job: _Write,
+    schema: Schema,
+    partition_by: Sequence[PartitionTransform],
+    properties: Mapping[str, str],
+    *,
+    evolve: bool,
+) -> WriteResult:
+    """Create a table whose partitions Spark's writer has no words for: empty, and then its first rows in a commit."""
+    table = job.manager.create_table(
+        job.identifier, schema, partition_by=partition_by, properties=properties, if_not_exists=True
+    )
+    try:
+        result = _write_existing(job, table, evolve=evolve)
+    except FloeStorageError as exc:
+        note = "(the table had been created before, and stays)"
+        raise type(exc)(f"{exc} {note}", detail=exc.detail) from exc
+    return replace(result, created=True)
 
 
 def _write_existing(job: _Write, table: Table, *, evolve: bool) -> WriteResult:
