@@ -8,12 +8,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
 
 from floe_core import __version__
+from floe_core.errors import FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.jvm import SQLITE_JDBC
 from floe_core.plugins import FLOE_API_VERSION
@@ -112,6 +115,8 @@ class SqlCatalogPlugin(CatalogPlugin):
         table = TableIdentifier.from_string(identifier)
         with translated("sql.drop_table", table):
             catalog = self.connect()
+            if purge:
+                _refuse_second_name(catalog, table)
             (catalog.purge_table if purge else catalog.drop_table)((*table.namespace, table.name))
 
     def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
@@ -131,3 +136,20 @@ def _open(path: Path) -> SqlCatalog:
         # Readers go on while one process writes; the setting stays with the file.
         connection.execute("PRAGMA journal_mode=WAL")
     return SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{path}?timeout={BUSY_SECONDS}")
+
+
+def _refuse_second_name(catalog: SqlCatalog, identifier: TableIdentifier) -> None:
+    """A table can be registered twice; then the files of one name are those of the other."""
+    table = catalog.load_table((*identifier.namespace, identifier.name))
+    beside = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.metadata_location.startswith(f"{table.location()}/", autoescape=True),
+    )
+    with Session(catalog.engine) as session:
+        names = [(*namespace.split("."), name) for namespace, name in session.execute(beside)]
+    for name in names:
+        if name != table.name() and catalog.load_table(name).metadata.table_uuid == table.metadata.table_uuid:
+            raise FloeStorageError(
+                f"'{'.'.join(name)}' is the same table as '{identifier}', so its files are not deleted. Drop one of "
+                f"the two without purge first"
+            )

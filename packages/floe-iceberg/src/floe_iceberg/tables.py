@@ -20,6 +20,7 @@ from floe_core.errors import (
     ConcurrencyConflictError,
     FloeStorageError,
     NamespaceAlreadyExistsError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -33,6 +34,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.partitions import replace_spec
+from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info
@@ -159,9 +161,29 @@ class IcebergTableManager:
         return [TableIdentifier(namespace=namespace.levels, name=name) for name in names]
 
     def drop_table(self, identifier: TableIdentifier, *, purge: bool = False) -> None:
-        """Remove the table from the catalog; `purge` deletes its files too."""
-        with operation("iceberg.drop_table", table=str(identifier), purge=purge):
-            self.catalog_plugin.drop_table(str(identifier), purge=purge)
+        """Remove the table from the catalog; `purge` deletes the files that its metadata leads to, and sees them gone.
+
+        A catalog server does not tell whether a table is registered a second time: purging one name takes the files
+        of the other. The embedded catalog refuses it.
+        """
+        with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
+            if not purge:
+                self.catalog_plugin.drop_table(str(identifier))
+                return
+            with translated("drop_table", identifier):
+                table = self.load_table(identifier)
+                self.refuse_moved(table, identifier)
+                refuse_shared(table, identifier)
+                files = reached_files(table)
+            try:
+                self.catalog_plugin.drop_table(str(identifier), purge=True)
+            except (PermissionDeniedError, NotImplementedError) as exc:
+                raise PermissionDeniedError(
+                    f"the catalog does not delete the files of '{identifier}' ({exc}), and the table is still there. "
+                    f"Drop it without purge, or ask whoever runs the catalog to allow it"
+                ) from exc
+            finish_purge(table.io, files, identifier)
+            op.set(files=len(files))
 
     def list_snapshots(self, identifier: TableIdentifier) -> list[SnapshotInfo]:
         """All snapshots, oldest first."""
