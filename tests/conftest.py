@@ -13,6 +13,7 @@ from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
 from floe_spark import Lake
+from tests.engines import CATALOGS, ArrowEngine, Engine, SparkEngine
 
 # Tests say what they need; the machine's own settings must not leak in.
 for name in ("FLOE_ENV", "DAGSTER_HOME"):
@@ -35,6 +36,24 @@ def lake(project: CompiledArtifacts) -> Iterator[Lake]:
     spark = opened.spark
     yield opened
     spark.stop()
+
+
+@pytest.fixture(scope="session", params=list(CATALOGS))
+def catalog(request: pytest.FixtureRequest, lake: Lake) -> Lake:
+    """The lake of each catalog that the promises are tested on."""
+    if request.param == "embedded":
+        return lake
+    root = lake.artifacts.root / request.param
+    root.mkdir()
+    (root / "floe.yaml").write_text(f"name: tests\n{CATALOGS[request.param]}", encoding="utf-8")
+    return Lake(compile_project(root).artifacts)
+
+
+@pytest.fixture(scope="session", params=[ArrowEngine, SparkEngine], ids=lambda kind: kind.name)
+def engine(request: pytest.FixtureRequest, catalog: Lake) -> Engine:
+    """Each engine on each catalog."""
+    made: Engine = request.param(catalog)
+    return made
 
 
 @pytest.fixture

@@ -218,6 +218,7 @@ class Stager:
             spec_id=self.metadata.default_spec_id,
             output=(output := self._io.new_output(location)),
             writer=self._format.create_writer(output, self._file_schema, self._properties),
+            schema=self._renaming.target if self._renaming is not None else self.arrow_schema,
             renaming=self._renaming,
         )
         self._all.append(file)
@@ -246,12 +247,16 @@ class _OpenFile:
     spec_id: int
     output: OutputFile
     writer: FileFormatWriter
+    schema: pa.Schema
     renaming: Fitting | None
     size: int = 0
     file: DataFile | None = None
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
-        table = pa.Table.from_batches([self.renaming.fit(one) for one in batches] if self.renaming else batches)
+        if self.renaming is not None:
+            batches = [self.renaming.fit(one) for one in batches]
+        # The schema, not the batches, carries the field ids by which readers find the columns.
+        table = pa.Table.from_batches(batches, schema=self.schema)
         self.writer.write(table)
         self.size += table.nbytes
 
@@ -288,4 +293,6 @@ def _file_format(metadata: TableMetadata) -> FileFormatModel:
 
 def read_rows(metadata: TableMetadata, io: FileIO, task: FileScanTask) -> Iterator[pa.RecordBatch]:
     """The rows of one data file, deletes applied, in the table's present schema."""
-    return ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_record_batches([task])
+    fitting = Fitting(schema_to_pyarrow(metadata.schema()))
+    for batch in ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_record_batches([task]):
+        yield fitting.fit(batch)
