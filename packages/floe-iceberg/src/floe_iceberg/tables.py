@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, IncrementalAppendScan, Table
+from pyiceberg.table import CreateTableTransaction, DataScan, IncrementalAppendScan, Table
 from pyiceberg.table.inspect import InspectTable
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import (
@@ -24,22 +26,25 @@ from floe_core.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.models import PartitionTransform, SnapshotInfo, SortField
+from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
+from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, SortField, WriteMode
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
 from floe_iceberg import refs
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import translated
+from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
-from floe_iceberg.snapshots import find_writes, snapshot_info
+from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
+from floe_iceberg.write_request import WriteRequest, WriteResult
+from floe_iceberg.writes import write
 
-__all__ = ["DEFAULT_PROPERTIES", "IcebergTableManager"]
+__all__ = ["DEFAULT_PROPERTIES", "IcebergTableManager", "IcebergTableManagerConfig"]
 
 # What tables Floe creates are given unless floe.yaml or the asset says otherwise.
 DEFAULT_PROPERTIES = {
@@ -56,12 +61,33 @@ DEFAULT_PROPERTIES = {
 }
 
 
+class IcebergTableManagerConfig(BaseModel):
+    """What a manager does unless a call says otherwise."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table_properties: dict[str, str] = Field(
+        default_factory=dict, validate_default=True, description="for new tables, over Floe's defaults"
+    )
+
+    @field_validator("table_properties")
+    @classmethod
+    def _over_defaults(cls, said: dict[str, str]) -> dict[str, str]:
+        return {**DEFAULT_PROPERTIES, **said}
+
+
 class IcebergTableManager:
     """Tables of one catalog, by identifier."""
 
-    def __init__(self, catalog_plugin: CatalogPlugin, storage_plugin: StoragePlugin) -> None:
+    def __init__(
+        self,
+        catalog_plugin: CatalogPlugin,
+        storage_plugin: StoragePlugin,
+        config: IcebergTableManagerConfig | None = None,
+    ) -> None:
         self.catalog_plugin = catalog_plugin
         self.storage_plugin = storage_plugin
+        self.config = config or IcebergTableManagerConfig()
 
     @property
     def _catalog(self) -> Catalog:
@@ -99,15 +125,18 @@ class IcebergTableManager:
         """
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
         spec, order = partition_spec(partition_by, fields), sort_order(sort_by, fields)
-        merged = {**DEFAULT_PROPERTIES, **(properties or {}), **({"comment": comment} if comment else {})}
-        namespace = Namespace(levels=identifier.namespace)
-        location = self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(str(namespace)))
+        comments = {"comment": comment} if comment else {}
         with operation("iceberg.create_table", table=str(identifier), partition_spec=str(spec)) as op:
-            self.ensure_namespace(namespace)
+            self.ensure_namespace(Namespace(levels=identifier.namespace))
             try:
                 with translated("create_table", identifier):
                     table = self._catalog.create_table(
-                        (*identifier.namespace, identifier.name), fields, location, spec, order, merged
+                        (*identifier.namespace, identifier.name),
+                        fields,
+                        self._location(identifier),
+                        spec,
+                        order,
+                        {**self.config.table_properties, **(properties or {}), **comments},
                     )
             except TableAlreadyExistsError:
                 if not if_not_exists:
@@ -115,6 +144,108 @@ class IcebergTableManager:
                 table = self.load_table(identifier)
             op.set(schema_id=table.schema().schema_id)
             return table
+
+    def begin_table(
+        self,
+        identifier: TableIdentifier,
+        schema: Schema,
+        *,
+        partition_by: Sequence[PartitionTransform] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> CreateTableTransaction:
+        """A transaction that creates the table together with its first rows."""
+        with translated("create_table", identifier):
+            self.ensure_namespace(Namespace(levels=identifier.namespace))
+            return self._catalog.create_table_transaction(
+                (*identifier.namespace, identifier.name),
+                schema,
+                self._location(identifier),
+                partition_spec(partition_by, schema),
+                properties={**self.config.table_properties, **(properties or {})},
+            )
+
+    def _location(self, identifier: TableIdentifier) -> str | None:
+        namespace = str(Namespace(levels=identifier.namespace))
+        return self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(namespace))
+
+    def write_data(
+        self,
+        identifier: TableIdentifier,
+        data: ArrowData,
+        *,
+        mode: WriteMode | str,
+        slice: TableSlice | None = None,  # noqa: A002 - Iceberg's noun; the builtin is not needed here
+        overwrite_filter: str | BooleanExpression | None = None,
+        dynamic_partitions: bool = False,
+        keys: Sequence[str] = (),
+        commit_strategy: CommitStrategy | str = CommitStrategy.FAST_APPEND,
+        branch: str | None = None,
+        snapshot_properties: Mapping[str, str] | None = None,
+        write_id: str | None = None,
+        partition_by: Sequence[PartitionTransform] = (),
+        properties: Mapping[str, str] | None = None,
+        validate_from: int | None = None,
+        evolve: bool = True,
+        allow_empty: bool = False,
+        truncate_nanoseconds: bool = False,
+    ) -> SnapshotInfo:
+        """Write rows in one commit and return its snapshot; a table that does not exist yet is created by it.
+
+        Args:
+            data: A pyarrow Table or RecordBatchReader (of any length), a pandas or polars DataFrame, a LazyFrame.
+            mode: append; overwrite (the table, or what one of the next three says); upsert by `keys`.
+            slice: The rows to replace; rows of the data outside of it are refused.
+            overwrite_filter: The same by a filter such as `city = 'Oslo' AND day >= '2026-01-01'`.
+            dynamic_partitions: Replace the partitions that the data has rows for.
+            keys: The column by which an upsert finds the rows it replaces. Several need Spark.
+            commit_strategy: Whether an append leaves the manifests that are there, or merges small ones.
+            branch: A branch made with `create_branch`; by default main.
+            snapshot_properties: Kept in the snapshot's summary.
+            write_id: A write whose id is found in the branch's history has happened already, and is not done again.
+            partition_by: How a table that does not exist yet is partitioned.
+            properties: Table properties for a table that does not exist yet.
+            validate_from: The snapshot the data was made from: rows that changed since then are a conflict. By
+                default, the head when the write begins.
+            evolve: Let the table gain the columns and the wider types of the data.
+            allow_empty: Let no rows replace all rows of a table.
+            truncate_nanoseconds: Cut off what is finer than a microsecond, and count it in the snapshot's summary.
+        """
+        write_id = write_id or uuid.uuid4().hex
+        request = WriteRequest(
+            manager=self,
+            identifier=identifier,
+            mode=WriteMode(mode),
+            write_id=write_id,
+            summary=write_summary(write_id, snapshot_properties),
+            slice=slice,
+            overwrite_filter=overwrite_filter,
+            dynamic_partitions=dynamic_partitions,
+            keys=tuple(keys),
+            commit_strategy=CommitStrategy(commit_strategy),
+            branch=branch or MAIN_BRANCH,
+            partition_by=tuple(partition_by),
+            properties=properties,
+            validate_from=validate_from,
+            evolve=evolve,
+            allow_empty=allow_empty,
+            truncate_nanoseconds=truncate_nanoseconds,
+        )
+        return self.write(request, data).snapshot
+
+    def write(self, request: WriteRequest, data: ArrowData) -> WriteResult:
+        """`write_data` for whoever wants to know more than the snapshot."""
+        name = f"iceberg.{request.mode.value}"
+        with (
+            operation(name, table=str(request.identifier), engine="arrow", slice=request.slice) as op,
+            translated(request.mode.value, request.identifier),
+        ):
+            result = write(request, data, op)
+            op.set(
+                num_rows=result.snapshot.count("added-records"),
+                snapshot_id=result.snapshot.snapshot_id,
+                deduplicated=result.deduplicated or None,
+            )
+            return result
 
     def rename_table(self, identifier: TableIdentifier, to: TableIdentifier) -> Table:
         """Give a table another name; its files stay where they are."""
