@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from floe_core.errors import ConfigurationError, SchemaEvolutionError, TableAlreadyExistsError, TableNotFoundError
+from floe_core.errors import (
+    ConfigurationError,
+    FloeStorageError,
+    SchemaEvolutionError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, SortField
 from floe_core.plugins import start
@@ -165,3 +172,56 @@ def test_a_dropped_table_can_be_registered_again_with_its_rows(manager: IcebergT
     assert manager.load_table(TableIdentifier.from_string("found.orders")).scan().to_arrow().num_rows == 2
     with pytest.raises(TableAlreadyExistsError):
         manager.register_table(TableIdentifier.from_string("found.orders"), table.metadata_location)
+
+
+def metadata_files(root: Path) -> dict[str, str]:
+    """Addresses that are no metadata of a table, each with what is wrong."""
+    contents: dict[str, tuple[bytes, str]] = {
+        "words.metadata.json": (b"these are words", "is not the metadata of an Iceberg table"),
+        "bytes.metadata.json": (bytes(range(256)), "is not the metadata of an Iceberg table"),
+        "empty.metadata.json": (b"", "is not the metadata of an Iceberg table"),
+        "other.metadata.json": (b'{"name": "shop"}', "is not the metadata of an Iceberg table"),
+        "half.metadata.json": (b'{"format-version": 2}', "is not the metadata of an Iceberg table"),
+        "words.gz.metadata.json": (b"these are words", "cannot be read: Not a gzipped file"),
+    }
+    for name, (content, _) in contents.items():
+        (root / name).write_bytes(content)
+    return {
+        **{f"file://{root / name}": reason for name, (_, reason) in contents.items()},
+        f"file://{root}/nothing.metadata.json": "does not exist",
+        f"file://{root}": "cannot be read",
+        "nowhere://lake/x.metadata.json": "cannot be read",
+        "x.metadata.json": "is not a full address",
+        "": "is not a full address",
+    }
+
+
+def test_what_is_not_the_metadata_of_a_table_is_not_registered(manager: IcebergTableManager, tmp_path: Path) -> None:
+    for location, reason in metadata_files(tmp_path).items():
+        told = f"'bronze.raw.orders' was not registered: {location!r} {reason}"
+        with pytest.raises(FloeStorageError, match=re.escape(told)) as caught:
+            manager.register_table(ORDERS, location)
+        assert "Expected is the address of a table's newest metadata file" in str(caught.value)
+    assert manager.catalog_plugin.list_namespaces() == []
+
+
+def test_a_table_may_be_registered_under_a_second_name(manager: IcebergTableManager) -> None:
+    table = manager.create_table(ORDERS, SCHEMA)
+    second = manager.register_table(TableIdentifier.from_string("silver.same"), table.metadata_location)
+    assert second.metadata.table_uuid == table.metadata.table_uuid
+    with pytest.raises(TableAlreadyExistsError, match=r"'bronze\.raw\.orders' exists already"):
+        manager.register_table(ORDERS, table.metadata_location)
+
+
+def test_a_rename_takes_no_name_that_is_taken_and_names_what_is_missing(manager: IcebergTableManager) -> None:
+    other = TableIdentifier.from_string("silver.taken")
+    first, second = manager.create_table(ORDERS, SCHEMA), manager.create_table(other, SCHEMA)
+    with pytest.raises(TableAlreadyExistsError, match=r"'silver\.taken' exists already"):
+        manager.rename_table(ORDERS, other)
+    assert manager.load_table(ORDERS).metadata.table_uuid == first.metadata.table_uuid
+    assert manager.load_table(other).metadata.table_uuid == second.metadata.table_uuid
+    with pytest.raises(TableNotFoundError, match=r"'bronze\.nothing' not found"):
+        manager.rename_table(
+            TableIdentifier.from_string("bronze.nothing"), TableIdentifier.from_string("gold.something")
+        )
+    assert "gold" not in manager.catalog_plugin.list_namespaces()

@@ -38,6 +38,7 @@ from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
+from floe_iceberg.registration import check_metadata_file
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
@@ -249,19 +250,29 @@ class IcebergTableManager:
 
     def rename_table(self, identifier: TableIdentifier, to: TableIdentifier) -> Table:
         """Give a table another name; its files stay where they are."""
-        with (
-            operation("iceberg.rename_table", table=str(identifier), to=str(to)),
-            translated("rename_table", identifier),
-        ):
+        with operation("iceberg.rename_table", table=str(identifier), to=str(to)):
+            self.load_table(identifier)  # before a namespace is made for what does not exist
             self.ensure_namespace(Namespace(levels=to.namespace))
-            return self._catalog.rename_table((*identifier.namespace, identifier.name), (*to.namespace, to.name))
+            try:
+                with translated("rename_table", identifier):
+                    return self._catalog.rename_table(
+                        (*identifier.namespace, identifier.name), (*to.namespace, to.name)
+                    )
+            except TableAlreadyExistsError as exc:
+                raise TableAlreadyExistsError(
+                    f"table '{to}' exists already, so '{identifier}' keeps its name; choose another", detail=exc.detail
+                ) from exc
 
     def register_table(self, identifier: TableIdentifier, metadata_location: str) -> Table:
-        """Take a table into the catalog whose files are there already."""
+        """Take a table into the catalog whose files are there already; its newest metadata file says which.
+
+        Registering a table under a second name lets the two drift apart: each goes on from here with the same files.
+        """
         with (
             operation("iceberg.register_table", table=str(identifier), metadata_location=metadata_location),
             translated("register_table", identifier),
         ):
+            check_metadata_file(self.storage_plugin.get_pyiceberg_fileio(), metadata_location, identifier)
             self.ensure_namespace(Namespace(levels=identifier.namespace))
             return self._catalog.register_table((*identifier.namespace, identifier.name), metadata_location)
 

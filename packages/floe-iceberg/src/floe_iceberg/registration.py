@@ -1,0 +1,37 @@
+"""Metadata files of tables that a catalog does not know yet."""
+
+from __future__ import annotations
+
+from urllib.parse import urlparse
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.serializers import FromInputFile
+
+from floe_core.errors import FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_core.ports import FileIO
+
+__all__ = ["check_metadata_file"]
+
+
+def check_metadata_file(io: FileIO, location: str, identifier: TableIdentifier) -> None:
+    """Refuse what is not the metadata of a table: the catalog would take any path and fail at the first read."""
+    if not urlparse(location).scheme and not location.startswith("/"):
+        raise _refusal(location, identifier, "is not a full address")
+    try:
+        FromInputFile.table_metadata(io.new_input(location))
+    except FileNotFoundError as exc:
+        raise _refusal(location, identifier, "does not exist") from exc
+    except PermissionError:
+        raise
+    except (ValidationError, UnicodeDecodeError) as exc:
+        raise _refusal(location, identifier, "is not the metadata of an Iceberg table") from exc
+    except (OSError, ValueError) as exc:
+        raise _refusal(location, identifier, f"cannot be read: {exc}") from exc
+
+
+def _refusal(location: str, identifier: TableIdentifier, reason: str) -> FloeStorageError:
+    return FloeStorageError(
+        f"'{identifier}' was not registered: {location!r} {reason}. Expected is the address of a table's newest "
+        f"metadata file, such as file:///lake/bronze/orders/metadata/00003-….metadata.json"
+    )
