@@ -101,6 +101,21 @@ def test_every_form_has_the_same_rows(manager: IcebergTableManager) -> None:
     expected = [20, 21, 30, 31]
     assert sorted(changes.to_arrow_batch_reader().read_all()["n"].to_pylist()) == expected
     assert sorted(changes.to_pandas()["n"]) == expected
+    assert sorted(changes.to_polars()["n"]) == expected
+
+
+def test_appends_that_merge_manifests_are_told_one_by_one(manager: IcebergTableManager) -> None:
+    merged = TableIdentifier.from_string("bronze.merged")
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    manager.create_table(merged, SCHEMA, properties=merging)
+    for number in range(5):
+        manager.load_table(merged).append(pa.table({"n": [number], "note": ["x"]}, SCHEMA))
+    assert manager.inspect(merged).manifests().num_rows < 5
+    ids = [one.snapshot_id for one in manager.list_snapshots(merged)]
+    for number, (since, until) in enumerate(itertools.pairwise(ids), start=1):
+        rows = manager.scan_changes(merged, since=since, until=until).to_arrow()
+        assert rows["n"].to_pylist() == [number]
+    assert sorted(manager.scan_changes(merged, since=ids[0]).to_arrow()["n"].to_pylist()) == [1, 2, 3, 4]
 
 
 def test_a_column_that_came_later_is_there(manager: IcebergTableManager) -> None:

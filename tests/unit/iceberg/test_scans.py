@@ -75,10 +75,11 @@ def test_a_limit_is_kept(manager: IcebergTableManager) -> None:
     assert numbers(manager, limit=0) == []
 
 
-def test_a_reader_and_pandas_give_the_same_rows(manager: IcebergTableManager) -> None:
+def test_a_reader_pandas_and_polars_give_the_same_rows(manager: IcebergTableManager) -> None:
     reader = manager.scan(T, columns=["n"]).to_arrow_batch_reader()
     assert sorted(n for batch in reader for n in batch["n"].to_pylist()) == list(range(30))
     assert sorted(manager.scan(T, columns=["n"]).to_pandas()["n"]) == list(range(30))
+    assert sorted(manager.scan(T, columns=["n"]).to_polars()["n"]) == list(range(30))
 
 
 @pytest.mark.parametrize(
