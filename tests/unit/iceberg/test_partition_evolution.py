@@ -225,6 +225,19 @@ def test_a_table_that_was_replaced_or_dropped_meanwhile_is_looked_at_again(
         overtaken.evolve_partitions(T, [by("other", "identity")])
 
 
+def test_a_column_that_was_dropped_meanwhile_is_named(manager: IcebergTableManager, tmp_path: Path) -> None:
+    overtaken = open_manager(tmp_path, Overtaken)
+    assert isinstance(overtaken, Overtaken)
+    overtaken.meanwhile = [
+        lambda: manager.evolve_schema(T, DropColumn("note"), allow_incompatible_changes=True),
+    ]
+    with pytest.raises(ConfigurationError, match="there is no column 'note'"):
+        overtaken.evolve_partitions(T, [BY_NOTE])
+    overtaken.meanwhile = [lambda: manager.evolve_partitions(T, [BUCKETS_4])]
+    with pytest.raises(SchemaEvolutionError, match="Cannot find source column for partition field"):
+        overtaken.evolve_schema(T, DropColumn("id"), allow_incompatible_changes=True)
+
+
 def test_of_many_that_change_the_layout_at_once_all_are_served(manager: IcebergTableManager, tmp_path: Path) -> None:
     wanted = [[BY_HOUR], [BY_NOTE], [BUCKETS_4], [BUCKETS_8]]
     together = threading.Barrier(len(wanted))

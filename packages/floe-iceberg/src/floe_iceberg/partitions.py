@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
 from floe_iceberg.layout import partition_spec
@@ -38,7 +39,13 @@ def replace_spec(
         source = table.schema().find_column_name(wanted[key].source_id)
         name = named[key] or _free_name(table, wanted[key])
         update.add_field(source or "", wanted[key].transform, name)
-    update.commit()
+    try:
+        update.commit()
+    except ValidationError as exc:  # a column that was there when the spec was planned
+        raise ConcurrencyConflictError(
+            f"somebody else dropped or changed a column that '{identifier}' was to be partitioned by; nothing was "
+            f"changed: look at its schema, then run it again"
+        ) from exc
     return table.spec()
 
 
