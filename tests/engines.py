@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, SnapshotInfo
@@ -81,7 +82,8 @@ class SparkEngine:
         self.lake = lake
 
     def write(self, table: TableIdentifier, data: pa.Table, **options: Any) -> SnapshotInfo:
-        return self.lake.write(self.lake.spark.createDataFrame(data), table, **options).snapshot
+        schema = from_arrow_schema(data.schema, prefer_timestamp_ntz=True)
+        return self.lake.write(self.lake.spark.createDataFrame(data, schema), table, **options).snapshot
 
     def read(self, table: TableIdentifier, **options: Any) -> pa.Table:
         return self.lake.read(table, **options).toArrow()
