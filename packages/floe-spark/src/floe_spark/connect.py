@@ -2,11 +2,67 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
 from pyspark.sql import SparkSession
 
-__all__ = ["is_remote"]
+from floe_core.errors import ConfigurationError
+
+__all__ = ["is_remote", "session_with"]
+
+# Sessions that are free, by the session they were made from. Each has a catalog of its own, with its connections.
+_FREE: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
 
 
 def is_remote(spark: SparkSession) -> bool:
     """Is the session on a Spark Connect server? There is no JVM to ask then."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session beside this one that has these settings in addition, and nobody else uses meanwhile.
+
+    It shares the tables and the global temporary views. What is set here reaches no other write, not even one of
+    another thread; a session is given on only after it forgot the settings.
+    """
+    with _LOCK:
+        free = _FREE.setdefault(spark, [])
+        other = free.pop() if free else None
+    other = other if other is not None else _beside(spark)
+    _align(spark, other)
+    for key, value in settings.items():
+        other.conf.set(key, value)
+    try:
+        yield other
+    finally:
+        # Where this fails, the session is lost, and with it what it was told.
+        for key in settings:
+            other.conf.unset(key)
+    with _LOCK:
+        free.append(other)
+
+
+def _beside(spark: SparkSession) -> SparkSession:
+    if not is_remote(spark):
+        return spark.newSession()
+    clone = getattr(spark, "cloneSession", None)
+    if clone is None:
+        raise ConfigurationError(
+            "upserts over Spark Connect need Spark 4.1 or newer, which can clone a session; update pyspark and the "
+            "server, or run without spark.remote. Nothing was written"
+        )
+    session: SparkSession = clone()
+    return session
+
+
+def _align(spark: SparkSession, other: SparkSession) -> None:
+    """Settings that changed since, such as the number of shuffle partitions."""
+    theirs = dict(other.conf.getAll)
+    for key, value in dict(spark.conf.getAll).items():
+        if theirs.get(key) != value and other.conf.isModifiable(key):
+            other.conf.set(key, value)

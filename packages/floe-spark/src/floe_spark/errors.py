@@ -9,7 +9,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["java_classes", "translate"]
+__all__ = ["is_doubt", "java_classes", "translate"]
 
 _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
     "CommitStateUnknownException": (
@@ -52,6 +52,34 @@ def java_classes(exc: BaseException) -> list[str]:
     """
     told = (line for line in str(exc).splitlines() if not line.lstrip().startswith("at "))
     return [name for line in told for name in _JAVA_CLASS.findall(line)]
+
+
+# After these nobody knows whether the commit was applied.
+_DOUBT = {
+    "CommitStateUnknownException",
+    "InternalServerError",
+    "NoHttpResponseException",
+    "RESTException",
+    "ServiceFailureException",
+    "ServiceUnavailableException",
+    "SocketException",
+    "SocketTimeoutException",
+    "UncheckedInterruptedException",
+    "UncheckedSQLException",
+}
+_LOST_CONNECTION = {"Py4JNetworkError", "RpcError", "RetriesExceeded"}
+
+
+def is_doubt(exc: BaseException) -> bool:
+    """May a commit have been applied although it failed like this? A task that failed comes before the commit."""
+    if isinstance(exc, floe.CommitStateUnknownError | floe.CatalogConnectionError | ConnectionError | TimeoutError):
+        return True
+    if _LOST_CONNECTION & {one.__name__ for one in type(exc).__mro__}:
+        return True
+    text = str(exc)
+    if "Job aborted due to stage failure" in text:
+        return False
+    return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
 
 
 def _is_conflict(exc: BaseException) -> bool:

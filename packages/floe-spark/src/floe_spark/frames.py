@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
@@ -14,12 +17,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from floe_core.errors import PartitionMismatchError, SchemaEvolutionError
-from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.identifiers import TableIdentifier
 from floe_iceberg.schema import to_iceberg_schema
+from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import quoted, table_name
-from floe_spark.slices import slice_column, slice_condition
 
-__all__ = ["OUTSIDE", "data_schema", "fitted", "guarded", "strays"]
+__all__ = ["OUTSIDE", "Guard", "data_schema", "fitted"]
 
 # What a guarded frame fails with; found again in the text of Spark's error.
 OUTSIDE = "floe: a row lies outside the slice being written"
@@ -89,24 +92,40 @@ def _is_nested(one: StructField | DataType) -> bool:
     return isinstance(one.dataType if isinstance(one, StructField) else one, StructType | ArrayType | MapType)
 
 
-def guarded(frame: DataFrame, one: TableSlice | None) -> DataFrame:
-    """The frame, failing inside the plan at the first row outside the slice: no second pass over the data."""
-    if one is None:
-        return frame
-    column = slice_column(one, frame.schema)
-    refusal = F.raise_error(F.lit(OUTSIDE)).cast(column.dataType)
-    inside = slice_condition(one, frame.schema)
-    return frame.withColumn(column.name, F.when(inside, F.col(quoted(column.name))).otherwise(refusal))
+@dataclass(frozen=True)
+class Guard:
+    """Rows that a frame may have, and what to say about others."""
 
+    frame: DataFrame
+    condition: BooleanExpression
+    schema: Schema
+    identifier: TableIdentifier
+    words: str
 
-def strays(frame: DataFrame, one: TableSlice, identifier: TableIdentifier) -> PartitionMismatchError:
-    """How many rows lie outside the slice, and three of them: only a refusal looks at the data again."""
-    column = slice_column(one, frame.schema).name
-    outside = frame.where(~F.coalesce(slice_condition(one, frame.schema), F.lit(False)))
-    values = outside.select(F.col(quoted(column)).cast("string")).distinct().limit(3).collect()
-    count = outside.count()
-    return PartitionMismatchError(
-        f"{count} {'row lies' if count == 1 else 'rows lie'} outside the slice being written to '{identifier}' "
-        f"({one}), with {column} = {', '.join(str(row[0] or 'NULL') for row in values)}; filter the data to its "
-        f"partition. Nothing was written"
-    )
+    def guarded(self) -> DataFrame:
+        """The frame, failing inside the plan at the first row outside: no second pass over the data."""
+        inside = filter_condition(self.condition, self.schema)
+        # In a projection, not in a filter: Spark would move that below joins, to rows that never come out of them.
+        column = self.frame.schema.fields[0]
+        refusal = F.raise_error(F.lit(OUTSIDE)).cast(column.dataType)
+        return self.frame.withColumn(column.name, F.when(inside, F.col(quoted(column.name))).otherwise(refusal))
+
+    def refusal(self) -> PartitionMismatchError:
+        """How many rows lie outside, and three of them: only a refusal looks at the data again."""
+        inside = filter_condition(self.condition, self.schema)
+        outside = self.frame.where(~F.coalesce(inside, F.lit(False)))
+        ids = sorted(extract_field_ids(bind(self.schema, self.condition, case_sensitive=True)))
+        columns = {str(self.schema.find_column_name(one)): column_path(self.schema, one) for one in ids}
+        shown = outside.select([F.col(path).cast("string").alias(name) for name, path in columns.items()])
+        examples = [
+            ", ".join(
+                f"{name} = {'NULL' if value is None else value}" for name, value in zip(columns, row, strict=True)
+            )
+            for row in shown.distinct().limit(3).collect()
+        ]
+        count = outside.count()
+        return PartitionMismatchError(
+            f"{count} {'row lies' if count == 1 else 'rows lie'} outside the slice being written to "
+            f"'{self.identifier}' ({self.words}), with {'; '.join(examples)}; filter the data to its partition. "
+            f"Nothing was written"
+        )

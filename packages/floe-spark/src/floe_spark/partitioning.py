@@ -7,15 +7,26 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform, YearTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from floe_core.identifiers import TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
+from floe_core.spec import CATALOG_NAME
+from floe_spark.filters import column_path
 from floe_spark.names import quoted
 
-__all__ = ["is_aligned", "partition_columns"]
+__all__ = ["is_aligned", "partition_columns", "partition_values"]
 
 
 def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column] | None:
@@ -34,6 +45,35 @@ def _column(one: PartitionTransform) -> Column:
     if one.transform_type is PartitionTransformType.BUCKET:
         return cast("Column", functions.bucket(one.num_buckets, column))
     return cast("Column", getattr(functions, f"{one.transform_type.value}s")(column))
+
+
+def partition_values(table: Table) -> dict[str, Column]:
+    """The partition of a row under the table's present spec, by names that no column has: Iceberg's own functions."""
+    values = {}
+    for number, field in enumerate(table.spec().fields):
+        path = column_path(table.schema(), field.source_id)
+        transform = field.transform
+        function = _FUNCTIONS.get(type(transform))
+        if isinstance(transform, BucketTransform):
+            value = f"{CATALOG_NAME}.system.bucket({transform.num_buckets}, {path})"
+        elif isinstance(transform, TruncateTransform):
+            value = f"{CATALOG_NAME}.system.truncate({transform.width}, {path})"
+        elif function is not None:
+            value = f"{CATALOG_NAME}.system.{function}({path})"
+        elif isinstance(transform, IdentityTransform):
+            value = path
+        else:  # void: the field was dropped from the spec
+            continue
+        values[f"__floe_partition_{number}"] = F.expr(value)
+    return values
+
+
+_FUNCTIONS: dict[type[Transform[Any, Any]], str] = {
+    HourTransform: "hours",
+    DayTransform: "days",
+    MonthTransform: "months",
+    YearTransform: "years",
+}
 
 
 def is_aligned(table: Table, one: TableSlice) -> bool:

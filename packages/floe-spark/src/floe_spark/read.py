@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.slices import slice_filter
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import table_name
 from floe_spark.origins import table_at
-from floe_spark.slices import slice_condition
 
 __all__ = ["read"]
 
@@ -53,7 +53,7 @@ def read(
         frame = _table(spark, identifier, checked)
         schema = checked.update(selected_fields=("*",)).projection()
         if slice is not None:
-            frame = frame.where(slice_condition(slice, frame.schema))
+            frame = frame.where(filter_condition(slice_filter(slice, schema), schema))
         if checked.row_filter != AlwaysTrue():
             frame = frame.where(filter_condition(checked.row_filter, schema))
         if columns is not None:

@@ -1,0 +1,105 @@
+"""Upserts: rows found by their keys take the new values, the others are added, in one MERGE."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.models import SnapshotInfo
+from floe_iceberg.columns import no_column
+from floe_iceberg.write_request import WriteRequest
+from floe_spark.commits import Commit
+from floe_spark.connect import session_with
+from floe_spark.names import quoted, table_name
+
+__all__ = ["keyed", "merge"]
+
+_EXAMPLES = 3
+
+
+def keyed(frame: DataFrame, request: WriteRequest, *schemas: Schema) -> DataFrame:
+    """The frame computed once, its keys checked: each is there, and none stands twice.
+
+    Spark asks the source of a MERGE more than once, and for the keys once more: of rand(), a clock or a source that
+    changes, each time would see other rows.
+    """
+    for schema in schemas:
+        unknown = no_column(request.keys, schema)
+        if unknown:
+            raise ConfigurationError(f"keys: '{request.identifier}' has {unknown}. Nothing was written")
+    rows = frame.localCheckpoint()
+    _check_keys(rows, request)
+    return rows
+
+
+def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
+    columns = [F.col(quoted(key)) for key in request.keys]
+    counted = rows.groupBy(*columns).agg(F.count(F.lit(1)).alias("__rows"))
+    missing = F.greatest(*(column.isNull() for column in columns), F.lit(False))
+    twice = ~missing & (F.col("__rows") > 1)
+    totals = counted.agg(F.sum(F.when(missing, F.col("__rows"))), F.count(F.when(twice, 1))).collect()[0]
+    without, repeated = int(totals[0] or 0), int(totals[1])
+    problems = []
+    if without:
+        problems.append(
+            f"{without} {'row has' if without == 1 else 'rows have'} no value for a key "
+            f"({_examples(counted.where(missing), request.keys)})"
+        )
+    if repeated:
+        problems.append(
+            f"{repeated} {'key stands' if repeated == 1 else 'keys stand'} more than once "
+            f"({_examples(counted.where(twice), request.keys)})"
+        )
+    if problems:
+        raise FloeStorageError(
+            f"the data cannot be upserted into '{request.identifier}' by {', '.join(request.keys)}: "
+            f"{'; '.join(problems)}. Every row needs a key of its own. Nothing was written"
+        )
+
+
+def _examples(counted: DataFrame, keys: Sequence[str]) -> str:
+    shown = counted.select([F.col(quoted(key)).cast("string") for key in keys]).limit(_EXAMPLES).collect()
+    return "; ".join(
+        ", ".join(f"{key} = {'NULL' if value is None else value}" for key, value in zip(keys, row, strict=True))
+        for row in shown
+    )
+
+
+def merge(commit: Commit, rows: DataFrame, given: Sequence[str]) -> SnapshotInfo:
+    """MERGE the rows, fitted to the table; a matched row keeps its values of columns that were not `given`."""
+    request, spark = commit.request, rows.sparkSession
+    view = f"floe_{uuid.uuid4().hex}"
+    # MERGE takes no options: only the session's settings reach the snapshot's summary.
+    summary = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in request.summary.items()}
+    rows.createGlobalTempView(view)
+
+    def act(branch: str | None) -> None:
+        with session_with(spark, summary) as session:
+            session.sql(_statement(request, view, branch, rows.columns, given)).collect()
+
+    try:
+        return commit.run(act)
+    finally:
+        with suppress(Exception):  # a view that stays is harmless; the write's own outcome is the one to tell
+            spark.catalog.dropGlobalTempView(view)
+
+
+def _statement(
+    request: WriteRequest, view: str, branch: str | None, columns: Sequence[str], given: Sequence[str]
+) -> str:
+    keys = {key.lower() for key in request.keys}
+    updated = [one for one in columns if one.lower() in {name.lower() for name in given} - keys]
+    same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in request.keys)
+    changes = ", ".join(f"t.{quoted(one)} = s.{quoted(one)}" for one in updated)
+    names, values = (", ".join(f"{prefix}{quoted(one)}" for one in columns) for prefix in ("", "s."))
+    return (
+        f"MERGE INTO {table_name(request.identifier, branch=branch)} t USING global_temp.{view} s ON {same} "  # noqa: S608 - quoted names
+        f"{f'WHEN MATCHED THEN UPDATE SET {changes} ' if changes else ''}"
+        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+    )
