@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StructType
@@ -209,8 +209,10 @@ def test_partitions_of_nothing_and_of_odd_texts(engine: Engine, reader: Engine, 
     data = pa.table({"city": cities, "n": list(range(len(cities)))})
     engine.write(table, data, mode="append", partition_by=[transform("identity", "city")])
     assert rows_of(reader.read(table)) == rows_of(data)
+    equal: Any = EqualTo
+    missing: Any = IsNull
     for place, city in enumerate(cities):
-        found = reader.read(table, row_filter="city IS NULL" if city is None else EqualTo("city", city))
+        found = reader.read(table, row_filter=missing("city") if city is None else equal("city", city))
         assert found["n"].to_pylist() == [place]
 
 

@@ -191,4 +191,4 @@ def test_spans_reach_the_collector() -> None:
 
 
 def test_the_seam_is_small() -> None:
-    assert telemetry.__all__ == ["Operation", "configure", "operation"]
+    assert telemetry.__all__ == ["Operation", "configure", "operation", "warn"]

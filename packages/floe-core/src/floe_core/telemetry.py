@@ -19,7 +19,7 @@ from floe_core.redaction import MASK, is_credential_key, masked, redact
 if TYPE_CHECKING:
     from floe_core.spec import ObservabilityConfig
 
-__all__ = ["Operation", "configure", "operation"]
+__all__ = ["Operation", "configure", "operation", "warn"]
 
 Event = MutableMapping[str, Any]
 
@@ -93,6 +93,13 @@ class Operation:
         message = redact(f"{type(error).__name__}: {error}")
         self._span.set_status(trace.StatusCode.ERROR, message)
         _log.bind(**{**facts, "error": message}).error(self._name)
+
+
+def warn(message: str, **facts: Any) -> None:
+    """Say that something went through which somebody should look at; in the log and on the span at hand."""
+    cleaned = {key: _clean(key, value) for key, value in facts.items()}
+    trace.get_current_span().add_event(redact(message), cleaned)
+    _log.bind(**cleaned).warning(redact(message))
 
 
 @contextmanager

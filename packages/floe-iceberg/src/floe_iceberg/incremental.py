@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
@@ -11,13 +10,12 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
+from floe_core.telemetry import warn
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot
 from floe_iceberg.scans import selected
 
 __all__ = ["scan_appends"]
-
-_log = logging.getLogger("floe.iceberg")
 
 
 def scan_appends(
@@ -83,12 +81,10 @@ def _full_refresh(table: Table) -> str:
 
 def _warn(identifier: TableIdentifier, snapshots: list[Snapshot], begin: Snapshot, end: Snapshot) -> None:
     if snapshots:
-        _log.warning(
-            "changes of '%s' from snapshot %d to %d: %d snapshot(s) in between replaced or deleted rows, which are not "
-            "in the result (the first: %d)",
-            identifier,
-            begin.snapshot_id,
-            end.snapshot_id,
-            len(snapshots),
-            snapshots[0].snapshot_id,
+        warn(
+            f"{len(snapshots)} snapshot(s) in between replaced or deleted rows, which are not in the result",
+            table=str(identifier),
+            since=begin.snapshot_id,
+            until=end.snapshot_id,
+            first_left_out=snapshots[0].snapshot_id,
         )

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 
 from floe_core.models import WriteMode
-from floe_core.telemetry import Operation
+from floe_core.telemetry import Operation, warn
 from floe_iceberg import doubt
 from floe_iceberg.commits import Commit, begin
 from floe_iceberg.incoming import ArrowData, Incoming, incoming
@@ -50,6 +50,8 @@ def write(request: WriteRequest, data: ArrowData, op: Operation) -> WriteResult:
         op.event("evolving")
     op.event("writing")
     staged, replacement, truncated = _stage(request, table, transaction, arriving)
+    if truncated:
+        warn("nanoseconds were cut off", table=str(request.identifier), values=truncated)
     summary = {**request.summary, **({TRUNCATED: str(truncated)} if truncated else {})}
     result = Commit(request, schema, summary, staged, replacement, op).run(table, transaction, change)
     op.event("committed")
