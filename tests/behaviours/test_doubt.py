@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,37 +10,18 @@ import requests
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
 from pyiceberg.table import CommitTableResponse
 from sqlalchemy.exc import OperationalError
-from tests.engines import BY_DAY, ArrowEngine, SparkEngine, days, events, rows_of
-from tests.faults.catalog import Fault, Held, Outage, after, answer_lost, faulty, not_applied
-from tests.faults.files import KeptFiles, files_reached
+from tests.engines import ArrowEngine, Engine, SparkEngine, events, rows_of
+from tests.faults.catalog import Fault, Held, Outage, after, answer_lost, not_applied
+from tests.faults.doubt import ON_A_TABLE, WRITES, Doubt
+from tests.faults.processes import Project, Writer
+from tests.faults.proxy import Fault as ProxyFault
+from tests.faults.proxy import FaultProxy, HeldRequest, answered, dropped, fault_proxy, never_arrived
+from tests.servers.rest_catalog import rest_catalog_server
 
+from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import CommitStateUnknownError, ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier
-from floe_core.models import SnapshotInfo
 from floe_spark import Lake
-
-
-@dataclass(frozen=True)
-class Write:
-    """A write, the rows before it and the rows after it."""
-
-    data: pa.Table
-    after: pa.Table
-    before: pa.Table | None = field(default_factory=lambda: events(0, 1))
-    options: dict[str, Any] = field(default_factory=lambda: {"mode": "append"})
-
-
-NEW = events(1, rows=4, note="v2")
-WRITES = {
-    "append": Write(events(2), events(0, 1, 2)),
-    "overwrite a slice": Write(
-        NEW, pa.concat_tables([events(0), NEW]), options={"mode": "overwrite", "slice": days(1)}
-    ),
-    "upsert": Write(
-        NEW, pa.concat_tables([events(0), NEW, events(1).slice(4)]), options={"mode": "upsert", "keys": ["id"]}
-    ),
-    "first write": Write(events(0, 1), events(0, 1), before=None, options={"mode": "append", "partition_by": BY_DAY}),
-}
 
 ERRORS: dict[str, Callable[[], Exception]] = {
     "connection reset": lambda: requests.ConnectionError("Connection aborted."),
@@ -53,59 +31,12 @@ ERRORS: dict[str, Callable[[], Exception]] = {
     "database": lambda: OperationalError("UPDATE", {}, Exception("disk I/O error")),
 }
 EACH_ONCE = [*(("append", error) for error in ERRORS), *((how, "time-out") for how in WRITES if how != "append")]
-ON_A_TABLE = [how for how in WRITES if how != "first write"]
 
 
-class Doubt:
-    """One write to one table while things go wrong, and what must be true afterwards."""
-
-    def __init__(
-        self, lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str, **properties: str
-    ) -> None:
-        self.lake = lake
-        self.table = table
-        self.case = WRITES[how]
-        self._monkeypatch = monkeypatch
-        if self.case.before is not None:
-            lake.tables.write_data(
-                table, self.case.before, mode="append", partition_by=BY_DAY, properties=properties, write_id="before"
-            )
-        self.files = KeptFiles(lake.tables, table)
-
-    @contextmanager
-    def faults(self, *script: Fault, outage: Outage | None = None) -> Iterator[None]:
-        looking = [self._remembering(fault) for fault in script]
-        with faulty(self.lake.tables.catalog_plugin.connect(), self._monkeypatch, *looking, outage=outage):
-            yield
-
-    def _remembering(self, fault: Fault) -> Fault:
-        """Remember the files that are there when a commit is sent and when its answer is due."""
-
-        def remembered(send: Callable[[], CommitTableResponse]) -> CommitTableResponse:
-            self.files.look()
-            try:
-                return fault(send)
-            finally:
-                self.files.look()
-
-        return remembered
-
-    def write(self) -> SnapshotInfo:
-        return self.lake.tables.write_data(self.table, self.case.data, **self.case.options, write_id="doubtful")
-
-    def assert_written_once(self, made: SnapshotInfo, *, others: int = 0, rows: pa.Table | None = None) -> None:
-        """`others` are the snapshots that somebody else made, `rows` what is there with theirs."""
-        expected = rows_of(self.case.after if rows is None else rows)
-        tables = self.lake.tables
-        assert rows_of(ArrowEngine(self.lake).read(self.table)) == expected
-        assert rows_of(SparkEngine(self.lake).read(self.table)) == expected
-        snapshots = tables.list_snapshots(self.table)
-        assert [one.snapshot_id for one in snapshots if one.summary["floe.write-id"] == "doubtful"] == [
-            made.snapshot_id
-        ]
-        assert len(snapshots) == 1 + others + (self.case.before is not None)
-        assert {path for path in files_reached(tables.load_table(self.table)) if not path.is_file()} == set()
-        assert self.files.gone == set()
+def arrow_doubt(lake: Lake, table: TableIdentifier, how: str, **properties: str) -> Doubt:
+    """A write by Arrow, read by both."""
+    arrow = ArrowEngine(lake)
+    return Doubt(arrow, table, how, [arrow, SparkEngine(lake)], **properties)
 
 
 # The answer is lost ----------------------------------------------------------------------------------------------
@@ -115,8 +46,8 @@ class Doubt:
 def test_a_commit_whose_answer_is_lost_is_found(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str, error: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
-    with doubt.faults(answer_lost(ERRORS[error]())):
+    doubt = arrow_doubt(lake, table, how)
+    with doubt.faults(monkeypatch, answer_lost(ERRORS[error]())):
         made = doubt.write()
     doubt.assert_written_once(made)
 
@@ -125,14 +56,14 @@ def test_a_commit_whose_answer_is_lost_is_found(
 def test_a_commit_whose_answer_is_lost_is_found_under_the_commits_of_others(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
+    doubt = arrow_doubt(lake, table, how)
 
     def lost_then_followed(send: Callable[[], CommitTableResponse]) -> CommitTableResponse:
         send()
         lake.tables.write_data(table, events(5), mode="append", write_id="neighbour")
         raise ERRORS["time-out"]()
 
-    with doubt.faults(lost_then_followed):
+    with doubt.faults(monkeypatch, lost_then_followed):
         made = doubt.write()
     doubt.assert_written_once(made, others=1, rows=pa.concat_tables([doubt.case.after, events(5)]))
 
@@ -141,8 +72,8 @@ def test_a_commit_whose_answer_is_lost_is_found_under_the_commits_of_others(
 def test_a_commit_that_never_arrived_is_sent_again(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str, error: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
-    with doubt.faults(not_applied(ERRORS[error]()), not_applied(ERRORS[error]())):
+    doubt = arrow_doubt(lake, table, how)
+    with doubt.faults(monkeypatch, not_applied(ERRORS[error]()), not_applied(ERRORS[error]())):
         made = doubt.write()
     doubt.assert_written_once(made)
 
@@ -154,8 +85,8 @@ def test_a_commit_that_never_arrived_is_sent_again(
 def test_a_conflict_reported_after_the_commit_was_applied_is_a_success_though_the_budget_is_spent(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how, **{"commit.retry.num-retries": "0"})
-    with doubt.faults(answer_lost(CommitFailedException("409"))):
+    doubt = arrow_doubt(lake, table, how, **{"commit.retry.num-retries": "0"})
+    with doubt.faults(monkeypatch, answer_lost(CommitFailedException("409"))):
         made = doubt.write()
     doubt.assert_written_once(made)
 
@@ -164,9 +95,11 @@ def test_a_conflict_reported_after_the_commit_was_applied_is_a_success_though_th
 def test_a_conflict_reported_after_the_commit_was_applied_is_a_success_on_a_table_of_others(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
-    forget_the_budget(doubt)
-    with doubt.faults(not_applied(CommitFailedException("409")), answer_lost(CommitFailedException("409"))):
+    doubt = arrow_doubt(lake, table, how)
+    doubt.forget_the_budget()
+    with doubt.faults(
+        monkeypatch, not_applied(CommitFailedException("409")), answer_lost(CommitFailedException("409"))
+    ):
         made = doubt.write()
     doubt.assert_written_once(made)
 
@@ -175,9 +108,12 @@ def test_a_conflict_reported_after_the_commit_was_applied_is_a_success_on_a_tabl
 def test_a_conflict_when_the_budget_is_spent_is_told_and_leaves_the_table_as_it_was(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how, **{"commit.retry.num-retries": "1"})
+    doubt = arrow_doubt(lake, table, how, **{"commit.retry.num-retries": "1"})
     conflict = not_applied(CommitFailedException("409"))
-    with doubt.faults(conflict, conflict), pytest.raises(ConcurrencyConflictError, match="nothing was written"):
+    with (
+        doubt.faults(monkeypatch, conflict, conflict),
+        pytest.raises(ConcurrencyConflictError, match="nothing was written"),
+    ):
         doubt.write()
     assert rows_of(SparkEngine(lake).read(table)) == rows_of(doubt.case.before)
     assert len(lake.tables.list_snapshots(table)) == 1
@@ -187,8 +123,8 @@ def test_a_conflict_when_the_budget_is_spent_is_told_and_leaves_the_table_as_it_
 def test_six_conflicts_in_a_row_do_not_stop_a_write_to_a_table_of_others(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
-    forget_the_budget(doubt)
+    doubt = arrow_doubt(lake, table, how)
+    doubt.forget_the_budget()
     neighbours = [events(10 + number, rows=1) for number in range(6)]
 
     def neighbour(number: int) -> Fault:
@@ -198,21 +134,9 @@ def test_six_conflicts_in_a_row_do_not_stop_a_write_to_a_table_of_others(
     script: list[Fault] = []
     for number in range(6):
         script += [neighbour(number), lambda send: send()]
-    with doubt.faults(*script):
+    with doubt.faults(monkeypatch, *script):
         made = doubt.write()
-    assert rows_of(SparkEngine(lake).read(table)) == rows_of(pa.concat_tables([doubt.case.after, *neighbours]))
-    assert rows_of(ArrowEngine(lake).read(table)) == rows_of(pa.concat_tables([doubt.case.after, *neighbours]))
-    assert lake.tables.current_snapshot(table) == made
-    assert len(lake.tables.list_snapshots(table)) == 8
-    assert {path for path in files_reached(lake.tables.load_table(table)) if not path.is_file()} == set()
-
-
-def forget_the_budget(doubt: Doubt) -> None:
-    """Make the table one that Floe did not create."""
-    properties = doubt.lake.tables.load_table(doubt.table).properties
-    with doubt.lake.tables.load_table(doubt.table).transaction() as transaction:
-        transaction.remove_properties(*(name for name in properties if name.startswith("commit.retry.")))
-    doubt.files.look()
+    doubt.assert_written_once(made, others=6, rows=pa.concat_tables([doubt.case.after, *neighbours]), cleaned=True)
 
 
 # The first commit is still on its way ----------------------------------------------------------------------------
@@ -222,9 +146,9 @@ def forget_the_budget(doubt: Doubt) -> None:
 def test_a_commit_that_arrives_before_its_repetition_is_the_one(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str, error: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
+    doubt = arrow_doubt(lake, table, how)
     first = Held(ERRORS[error]())
-    with doubt.faults(first.hold, first.arrives_first):
+    with doubt.faults(monkeypatch, first.hold, first.arrives_first):
         made = doubt.write()
     assert not first.refused
     doubt.assert_written_once(made)
@@ -234,9 +158,9 @@ def test_a_commit_that_arrives_before_its_repetition_is_the_one(
 def test_a_commit_that_arrives_after_its_repetition_is_refused(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str, error: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
+    doubt = arrow_doubt(lake, table, how)
     first = Held(ERRORS[error]())
-    with doubt.faults(first.hold, first.arrives_last):
+    with doubt.faults(monkeypatch, first.hold, first.arrives_last):
         made = doubt.write()
     assert first.refused
     doubt.assert_written_once(made)
@@ -249,9 +173,9 @@ def test_a_commit_that_arrives_after_its_repetition_is_refused(
 def test_a_catalog_that_is_silent_for_a_while_is_asked_again(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
+    doubt = arrow_doubt(lake, table, how)
     outage = Outage(ERRORS["connection reset"](), times=2)
-    with doubt.faults(outage.begins_after, outage=outage):
+    with doubt.faults(monkeypatch, outage.begins_after, outage=outage):
         made = doubt.write()
     assert outage.looks > 2
     doubt.assert_written_once(made)
@@ -261,9 +185,9 @@ def test_a_catalog_that_is_silent_for_a_while_is_asked_again(
 def test_a_catalog_that_stays_silent_leaves_a_doubt_that_the_same_write_settles_later(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    doubt = Doubt(lake, table, monkeypatch, how)
+    doubt = arrow_doubt(lake, table, how)
     outage = Outage(ERRORS["connection reset"]())
-    with doubt.faults(outage.begins_after, outage=outage):
+    with doubt.faults(monkeypatch, outage.begins_after, outage=outage):
         with pytest.raises(CommitStateUnknownError) as told:
             doubt.write()
         outage.end()
@@ -282,10 +206,121 @@ def test_a_write_in_doubt_that_never_arrived_is_done_by_the_same_write_later(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Every attempt is lost on its way: it may still arrive, and the error says so."""
-    doubt = Doubt(lake, table, monkeypatch, how)
+    doubt = arrow_doubt(lake, table, how)
     lost = [not_applied(ERRORS["time-out"]()) for _ in range(5)]
-    with doubt.faults(*lost):
+    with doubt.faults(monkeypatch, *lost):
         with pytest.raises(CommitStateUnknownError, match=r"it may still arrive.*run the same write again"):
             doubt.write()
         made = doubt.write()
+    doubt.assert_written_once(made)
+
+
+# Through a REST catalog, behind a proxy ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def proxy(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
+    """A proxy before a REST catalog whose tables lie beside those of the lake."""
+    warehouse = lake.tables.storage_plugin.get_warehouse_uri()
+    with (
+        rest_catalog_server(tmp_path_factory.mktemp("rest"), warehouse=warehouse) as uri,
+        fault_proxy(uri) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def rest_lake(proxy: FaultProxy, project: CompiledArtifacts) -> Lake:
+    return Project(project, rest=proxy.uri).open()
+
+
+class SparkProcess:
+    """Spark on the REST catalog, in a process of its own: a session keeps the catalog it began with."""
+
+    name = "spark"
+
+    def __init__(self, lake: Lake, writer: Writer) -> None:
+        self.lake = lake
+        self.write = writer.write
+        self.read = writer.read
+
+
+@pytest.fixture(scope="module")
+def spark_process(proxy: FaultProxy, rest_lake: Lake) -> Iterator[SparkProcess]:
+    writer = Writer(Project(rest_lake.artifacts, rest=proxy.uri), "spark")
+    writer.wait_until_ready()
+    yield SparkProcess(rest_lake, writer)
+    writer.close()
+
+
+@pytest.fixture(params=["arrow", pytest.param("spark", marks=pytest.mark.full)])
+def rest_engine(request: pytest.FixtureRequest, rest_lake: Lake) -> Engine:
+    """Each engine on the REST catalog behind the proxy."""
+    if request.param == "arrow":
+        return ArrowEngine(rest_lake)
+    made: Engine = request.getfixturevalue("spark_process")
+    return made
+
+
+def rest_doubt(engine: Engine, table: TableIdentifier, how: str, **properties: str) -> Doubt:
+    """A write to the REST catalog, read by its own engine and by Arrow."""
+    return Doubt(engine, table, how, [engine, ArrowEngine(engine.lake)], **properties)
+
+
+LOST: dict[str, ProxyFault] = {"cut off": dropped, "503": answered(503), "504": answered(504)}
+
+
+@pytest.mark.parametrize("fault", LOST)
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_commit_whose_answer_is_lost_is_found(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str, fault: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how)
+    with doubt.faults_of(proxy, LOST[fault]):
+        made = doubt.write()
+    doubt.assert_written_once(made)
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_commit_that_never_arrived_is_sent_again(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how)
+    with doubt.faults_of(proxy, never_arrived):
+        made = doubt.write()
+    doubt.assert_written_once(made)
+
+
+@pytest.mark.parametrize("retries", ["0", "20"])
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_conflict_reported_after_the_commit_was_applied_is_a_success(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str, retries: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how, **{"commit.retry.num-retries": retries})
+    with doubt.faults_of(proxy, answered(409)):
+        made = doubt.write()
+    doubt.assert_written_once(made)
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_commit_that_arrives_before_its_repetition_is_the_one(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how)
+    first = HeldRequest()
+    with doubt.faults_of(proxy, first.hold, first.arrives_first):
+        made = doubt.write()
+    assert first.status == 200
+    doubt.assert_written_once(made)
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_commit_that_arrives_after_its_repetition_is_refused(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how)
+    first = HeldRequest()
+    with doubt.faults_of(proxy, first.hold, first.arrives_last):
+        made = doubt.write()
+    assert first.status == 409
     doubt.assert_written_once(made)

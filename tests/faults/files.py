@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyiceberg.table import Table
@@ -40,6 +42,15 @@ class KeptFiles:
         now = files_on_disk(self.folder)
         self._seen |= now
         return now
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Remember what is there before and after something happens."""
+        self.look()
+        try:
+            yield
+        finally:
+            self.look()
 
     @property
     def gone(self) -> set[Path]:

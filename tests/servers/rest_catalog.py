@@ -43,7 +43,7 @@ _FROM_SPARK = ("hadoop-client-api", "hadoop-client-runtime", "log4j-api", "log4j
 
 
 @contextmanager
-def rest_catalog_server(folder: Path) -> Iterator[str]:
+def rest_catalog_server(folder: Path, *, warehouse: str) -> Iterator[str]:
     """The address of a running server whose database and log are in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "server.log").open("w") as log:
@@ -57,7 +57,7 @@ def rest_catalog_server(folder: Path) -> Iterator[str]:
         )
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
         try:
-            server = _serve(gateway, folder)
+            server = _serve(gateway, folder, warehouse)
             yield f"http://127.0.0.1:{server.getConnectors()[0].getLocalPort()}"
         finally:
             gateway.close()
@@ -65,7 +65,7 @@ def rest_catalog_server(folder: Path) -> Iterator[str]:
             process.wait(60)
 
 
-def _serve(gateway: JavaGateway, folder: Path) -> Any:
+def _serve(gateway: JavaGateway, folder: Path, warehouse: str) -> Any:
     java: Any = gateway.jvm
     settings = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -73,7 +73,7 @@ def _serve(gateway: JavaGateway, folder: Path) -> Any:
         "jdbc.schema-version": "V1",
         "jdbc.busy_timeout": "60000",
         "clients": "1",  # one connection to the file, so that writers wait for each other and not for its lock
-        "warehouse": f"file://{folder / 'warehouse'}",
+        "warehouse": warehouse,
     }
     properties = java.java.util.HashMap()
     for key, value in settings.items():

@@ -1,0 +1,138 @@
+"""Writers in processes of their own, forked from one that has imported everything."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import FloeError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import SnapshotInfo
+from floe_core.plugins import create_storage_plugin
+from floe_iceberg import IcebergTableManager
+from floe_spark import Lake
+from tests.engines import ArrowEngine, Engine, SparkEngine
+from tests.servers.rest_catalog import RestCatalogPlugin, RestCatalogSettings
+
+__all__ = ["Project", "Writer", "meet"]
+
+ENGINES = {kind.name: kind for kind in (ArrowEngine, SparkEngine)}
+
+
+class Project:
+    """What another process needs to open the same lake."""
+
+    def __init__(self, artifacts: CompiledArtifacts, *, rest: str | None = None) -> None:
+        self.root = artifacts.root
+        self.rest = rest
+
+    def open(self) -> Lake:
+        """The lake; on the REST catalog if there is one."""
+        lake = Lake(CompiledArtifacts.load(self.root))
+        if self.rest is not None:
+            plugin = RestCatalogPlugin(RestCatalogSettings(uri=self.rest), root=self.root)
+            lake.tables = IcebergTableManager(plugin, create_storage_plugin(lake.artifacts))
+        return lake
+
+    def engine(self, name: str) -> Engine:
+        made: Engine = ENGINES[name](self.open())
+        return made
+
+
+class Writer:
+    """A process that writes what it is told, until it is closed or killed. It leads a process group of its own."""
+
+    def __init__(self, project: Project, engine: str) -> None:
+        self._here, there = multiprocessing.Pipe()
+        self._process: BaseProcess = _forks().Process(target=_serve, args=(project, engine, there), daemon=True)
+        self._process.start()
+        there.close()
+
+    def ask(self, table: TableIdentifier, data: pa.Table, **options: Any) -> None:
+        """Begin a write."""
+        self._here.send(("write", table, data, options))
+
+    def ask_rows(self, table: TableIdentifier) -> None:
+        self._here.send(("read", table, None, {}))
+
+    def answer(self, timeout: float = 300) -> Any:
+        """What came of it; an error of Floe's is raised."""
+        if not self._here.poll(timeout):
+            raise TimeoutError("the writer did not answer")
+        answer = self._here.recv()
+        if isinstance(answer, FloeError):
+            raise answer
+        return answer
+
+    def write(self, table: TableIdentifier, data: pa.Table, **options: Any) -> SnapshotInfo:
+        self.ask(table, data, **options)
+        made: SnapshotInfo = self.answer()
+        return made
+
+    def read(self, table: TableIdentifier) -> pa.Table:
+        self.ask_rows(table)
+        return self.answer()
+
+    def wait_until_ready(self) -> None:
+        assert self.answer() == "ready"
+
+    def kill(self) -> bool:
+        """End it at once, with everything it started; False if it had answered before."""
+        answered = self._here.poll()
+        os.killpg(self._process.pid or 0, signal.SIGKILL)
+        self._end()
+        return not answered
+
+    def close(self) -> None:
+        if self._process.is_alive():
+            self._here.send(None)
+        self._end()
+
+    def _end(self) -> None:
+        self._process.join(60)
+        self._process.close()
+        self._here.close()
+
+
+def _forks() -> ForkServerContext:
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__])
+    return forks
+
+
+def _serve(project: Project, engine_name: str, there: Connection) -> None:
+    os.setpgid(0, 0)
+    engine = project.engine(engine_name)
+    if isinstance(engine, SparkEngine):
+        engine.lake.spark.range(1).count()
+    else:
+        engine.lake.tables.catalog_plugin.connect()
+    there.send("ready")
+    while (asked := there.recv()) is not None:
+        what, table, data, options = asked
+        try:
+            there.send(engine.write(table, data, **options) if what == "write" else engine.read(table))
+        except FloeError as exc:
+            there.send(type(exc)(str(exc)))
+        except Exception as exc:  # noqa: BLE001 - told to whoever asked
+            there.send(FloeError(f"{type(exc).__name__}: {exc}"))
+    if isinstance(engine, SparkEngine):
+        engine.lake.spark.stop()
+
+
+def meet(folder: Path, name: str, count: int) -> None:
+    """Wait until so many processes are here."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.01)

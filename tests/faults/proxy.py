@@ -1,0 +1,186 @@
+"""A proxy before a REST catalog that loses, changes or delays what passes through it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+__all__ = ["Answer", "Fault", "FaultProxy", "HeldRequest", "answered", "dropped", "fault_proxy", "never_arrived"]
+
+# A commit is a POST to a table; staging a new one, renaming and reporting metrics are POSTs to other paths.
+_COMMIT = re.compile(r"/v1/(?:[^/]+/)?namespaces/[^/]+/tables/[^/]+")
+_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the client gets."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+    @classmethod
+    def error(cls, status: int, kind: str, message: str) -> Answer:
+        body = f'{{"error": {{"message": "{message}", "type": "{kind}", "code": {status}}}}}'.encode()
+        return cls(status, (("Content-Type", "application/json"),), body)
+
+
+Forward = Callable[[], Answer]
+# What happens to one commit: given the way to forward it, what the client gets; None cuts the connection.
+Fault = Callable[[Forward], Answer | None]
+
+CONFLICT = Answer.error(409, "CommitFailedException", "Requirement failed: the branch has changed")
+UNAVAILABLE = Answer.error(503, "ServiceUnavailableException", "try again later")
+GATEWAY_TIMEOUT = Answer.error(504, "GatewayTimeout", "no answer in time")
+
+
+def dropped(forward: Forward) -> Answer | None:
+    """The server acts, and the connection is cut before its answer."""
+    forward()
+    return None
+
+
+def never_arrived(forward: Forward) -> Answer | None:
+    """The connection is cut before the server hears of it."""
+    return None
+
+
+def answered(status: int) -> Fault:
+    """The server acts, and the client is told this instead."""
+    told = {409: CONFLICT, 503: UNAVAILABLE, 504: GATEWAY_TIMEOUT}[status]
+
+    def fault(forward: Forward) -> Answer | None:
+        forward()
+        return told
+
+    return fault
+
+
+@dataclass
+class HeldRequest:
+    """A request that is on its way for so long that its sender gives up on it, and that arrives in the end."""
+
+    told: Answer | None = None
+    forward: Forward | None = None
+    answer: Answer | None = None
+
+    @property
+    def status(self) -> int | None:
+        """What the server said to it in the end."""
+        return self.answer.status if self.answer else None
+
+    def hold(self, forward: Forward) -> Answer | None:
+        self.forward = forward
+        return self.told
+
+    def arrive(self) -> None:
+        assert self.forward is not None, "nothing is held"
+        self.answer = self.forward()
+
+    def arrives_first(self, forward: Forward) -> Answer | None:
+        """It arrives just before its repetition."""
+        self.arrive()
+        return forward()
+
+    def arrives_last(self, forward: Forward) -> Answer | None:
+        """It arrives when its repetition has been answered."""
+        answer = forward()
+        self.arrive()
+        return answer
+
+
+def _moves_main(commit: bytes) -> bool:
+    """Does the commit make rows visible? Others change a schema, or a branch that nobody reads yet."""
+    updates = json.loads(commit)["updates"]
+    return any(one["action"] == "set-snapshot-ref" and one["ref-name"] == "main" for one in updates)
+
+
+@dataclass
+class FaultProxy:
+    """The proxy's address, and what it does to the next commits that make rows visible."""
+
+    uri: str = ""
+    script: deque[Fault] = field(default_factory=deque)
+    commits: list[int | None] = field(default_factory=list)
+
+    @contextmanager
+    def faults(self, *script: Fault) -> Iterator[None]:
+        """Let the next commits go as the script says, and those after it well; the whole script must be used."""
+        self.script.extend(script)
+        self.commits.clear()
+        try:
+            yield
+        finally:
+            unmet = len(self.script)
+            self.script.clear()
+        assert not unmet, f"{unmet} faults were not met"
+
+    def answer(self, forward: Forward) -> Answer | None:
+        fault: Fault = self.script.popleft() if self.script else lambda go_on: go_on()
+        answer = fault(forward)
+        self.commits.append(answer.status if answer else None)
+        return answer
+
+
+@contextmanager
+def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
+    """A proxy on loopback that forwards everything to `upstream`."""
+    target = urlsplit(upstream)
+    proxy = FaultProxy()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # Headers and body in two packets would wait for each other's acknowledgement.
+        disable_nagle_algorithm = True
+
+        def _handle(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
+
+            def forward() -> Answer:
+                connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
+                try:
+                    connection.request(self.command, self.path, body, headers)
+                    got = connection.getresponse()
+                    kept = tuple((name, value) for name, value in got.getheaders() if name.lower() not in _HOP_BY_HOP)
+                    return Answer(got.status, kept, got.read())
+                finally:
+                    connection.close()
+
+            is_commit = self.command == "POST" and _COMMIT.fullmatch(urlsplit(self.path).path)
+            answer = proxy.answer(forward) if is_commit and _moves_main(body) else forward()
+            if answer is None:
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in answer.headers:
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        do_GET = do_POST = do_DELETE = do_HEAD = do_PUT = _handle  # noqa: N815 - names of http.server
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of http.server
+            del format, args
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        proxy.uri = f"http://127.0.0.1:{server.server_port}"
+        try:
+            yield proxy
+        finally:
+            server.shutdown()
+            thread.join()
