@@ -1,16 +1,28 @@
-"""Run every benchmark and print what it measured: `make bench`."""
+"""Run every benchmark and print what it measured: `make bench`, or `make bench ARGS=arrow` for a part."""
 
 from __future__ import annotations
+
+import sys
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import start_up, writes
+from benchmarks import arrow, start_up, writes
 
 console = Console()
-for title, measure in (("start-up", start_up.measure), ("writes", writes.measure)):
+MEASURES = {
+    "start-up": start_up.measure,
+    "arrow": arrow.measure,
+    "reads": arrow.measure_reads,
+    "spark": writes.measure,
+}
+chosen = sys.argv[1:] or [*MEASURES, "memory"]
+for title in chosen:
+    if title == "memory":
+        console.print(arrow.measure_memory())
+        continue
     table = Table("what", "seconds", "beside", "seconds", "ratio", "target", title=title, title_justify="left")
-    for row in measure():
+    for row in MEASURES[title]():
         table.add_row(
             row.what,
             f"{row.seconds:.3f}",

@@ -1,4 +1,4 @@
-"""What Floe's promises cost over the bare engine."""
+"""What Floe's promises cost over bare Spark."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from floe_spark import Lake
 __all__ = ["measure"]
 
 ROWS = 1_000_000
+MANY_ROWS = 10_000_000
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 DAYS = 14
 BY_DAY = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)]
@@ -34,9 +35,9 @@ def measure() -> Iterator[Row]:
         spark.stop()
 
 
-def _orders(lake: Lake) -> DataFrame:
+def _orders(lake: Lake, rows: int = ROWS) -> DataFrame:
     at = F.timestamp_seconds(F.lit(int(START.timestamp())) + (F.col("id") * 7919) % (DAYS * 86400))
-    return lake.spark.range(ROWS).select(
+    return lake.spark.range(rows).select(
         "id", at.alias("at"), (F.col("id") % 1000).alias("product"), F.rand(1).alias("x")
     )
 
@@ -45,12 +46,12 @@ def _append(lake: Lake) -> Row:
     lake.write(_orders(lake), "bench.ours", mode=WriteMode.APPEND)
     lake.write(_orders(lake), "bench.bare", mode=WriteMode.APPEND)
     return compare(
-        f"append {ROWS:,} rows",
-        lambda: lake.write(_orders(lake), "bench.ours", mode=WriteMode.APPEND),
+        f"append {MANY_ROWS:,} rows",
+        lambda: lake.write(_orders(lake, MANY_ROWS), "bench.ours", mode=WriteMode.APPEND),
         "DataFrame.writeTo().append()",
-        lambda: _orders(lake).writeTo("lake.bench.bare").append(),
+        lambda: _orders(lake, MANY_ROWS).writeTo("lake.bench.bare").append(),
         times=5,
-        target="near 1",
+        target="at most 1.05",
     )
 
 

@@ -22,6 +22,7 @@ from floe_core.errors import (
     ConcurrencyConflictError,
     FloeStorageError,
     NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
     PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -126,19 +127,20 @@ class IcebergTableManager:
         """
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
         spec, order = partition_spec(partition_by, fields), sort_order(sort_by, fields)
-        comments = {"comment": comment} if comment else {}
+        merged = {**self.config.table_properties, **(properties or {}), **({"comment": comment} if comment else {})}
+
+        def create() -> Table:
+            name = (*identifier.namespace, identifier.name)
+            with translated("create_table", identifier):
+                return self._catalog.create_table(name, fields, self._location(identifier), spec, order, merged)
+
         with operation("iceberg.create_table", table=str(identifier), partition_spec=str(spec)) as op:
-            self.ensure_namespace(Namespace(levels=identifier.namespace))
             try:
-                with translated("create_table", identifier):
-                    table = self._catalog.create_table(
-                        (*identifier.namespace, identifier.name),
-                        fields,
-                        self._location(identifier),
-                        spec,
-                        order,
-                        {**self.config.table_properties, **(properties or {}), **comments},
-                    )
+                try:
+                    table = create()
+                except NamespaceNotFoundError:  # rarely: so it is not looked for each time
+                    self.ensure_namespace(Namespace(levels=identifier.namespace))
+                    table = create()
             except TableAlreadyExistsError:
                 if not if_not_exists:
                     raise
