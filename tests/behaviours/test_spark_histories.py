@@ -142,3 +142,35 @@ def test_a_frame_remembers_what_it_was_read_from_through_joins_and_views(lake: L
     assert snapshots_read(lake.spark.sql("SELECT id FROM floe_test_view"), table) == [head]
     assert snapshots_read(lake.spark.range(5), table) == []
     assert snapshots_read(read, table.model_copy(update={"name": "another"})) == []
+
+
+def test_an_upsert_made_from_rows_that_changed_meanwhile_is_refused(lake: Lake, table: TableIdentifier) -> None:
+    lake.write(hourly(lake, 0, 48), table, mode="append")
+    counted = lake.read(table).where("id < 5").withColumn("note", F.concat("note", F.lit("+1")))
+    lake.write(hourly(lake, 0, 1, "theirs"), table, mode="upsert", keys=["id"])
+    with pytest.raises(ConcurrencyConflictError, match="after it was read"):
+        lake.write(counted, table, mode="upsert", keys=["id"])
+    again = lake.read(table).where("id < 5").withColumn("note", F.concat("note", F.lit("+1")))
+    lake.write(again, table, mode="upsert", keys=["id"])
+    assert [notes(lake, table)[number] for number in (0, 1, 5)] == ["theirs+1", "old+1", "old"]
+    assert list(lake.tables.load_table(table).refs()) == ["main"]
+
+
+@pytest.mark.parametrize(("options", "expected"), WRITES, ids=lambda one: "+".join(one) if "mode" in one else "")
+def test_required_columns_stay_required(
+    lake: Lake, table: TableIdentifier, options: dict[str, object], expected: dict[int, str]
+) -> None:
+    time = pa.timestamp("us", "UTC")
+    required = [pa.field("id", pa.int64(), nullable=False), pa.field("at", time, nullable=False)]
+    lake.tables.create_table(table, pa.schema([*required, pa.field("note", pa.string())]), partition_by=BY_DAY)
+    lake.write(never_null(hourly(lake, 0, 48)), table, mode="append")
+    new = hourly(lake, 24, 48, "new")
+    if options["mode"] == "append":
+        new = new.limit(1).withColumn("id", F.lit(99).cast("long"))
+    lake.write(never_null(new), table, **options)
+    assert notes(lake, table) == expected
+    assert [field.required for field in lake.tables.load_table(table).schema().fields] == [True, True, False]
+
+
+def never_null(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("at", F.coalesce("at", F.lit(FIRST)))

@@ -106,9 +106,11 @@ class Guard:
         """The frame, failing inside the plan at the first row outside: no second pass over the data."""
         inside = filter_condition(self.condition, self.schema)
         # In a projection, not in a filter: Spark would move that below joins, to rows that never come out of them.
-        column = self.frame.schema.fields[0]
-        refusal = F.raise_error(F.lit(OUTSIDE)).cast(column.dataType)
-        return self.frame.withColumn(column.name, F.when(inside, F.col(quoted(column.name))).otherwise(refusal))
+        field = self.frame.schema.fields[0]
+        column = F.col(quoted(field.name))
+        checked = F.when(inside, column).otherwise(F.raise_error(F.lit(OUTSIDE)).cast(field.dataType))
+        # The column again, which is never reached: a required column must not look as if it could be NULL.
+        return self.frame.withColumn(field.name, F.coalesce(checked, column))
 
     def refusal(self) -> PartitionMismatchError:
         """How many rows lie outside, and three of them: only a refusal looks at the data again."""

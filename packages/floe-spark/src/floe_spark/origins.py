@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyspark
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyspark.sql import DataFrame, SparkSession
 
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
+from floe_core.models import WriteMode
+from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.names import table_name
 
-__all__ = ["snapshots_read", "table_at"]
+__all__ = ["Base", "base_of", "snapshots_read", "table_at"]
 
 # An option of the scan: neither Spark nor Iceberg knows it, both keep it in the plan.
 _MARK = "floe.read"
@@ -60,3 +67,48 @@ def _marks_within(message: Any) -> Iterator[str]:
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for one in value if field.is_repeated else [value]:
                 yield from _marks_within(one)
+
+
+@dataclass(frozen=True)
+class Base:
+    """The snapshot since which nobody else may have changed the rows: the one that was read, or the head."""
+
+    snapshot_id: int | None
+    was_read: bool
+
+    def refuse_changes(self, request: WriteRequest, table: Table) -> None:
+        """A conflict if anybody wrote to the branch since; other files with the same rows are no change."""
+        for one in _history(request, table):
+            if one.snapshot_id == self.snapshot_id:
+                return
+            if one.summary is None or one.summary.operation is not Operation.REPLACE:
+                raise ConcurrencyConflictError(
+                    f"somebody else changed '{request.identifier}' after it was read for this write; nothing was "
+                    f"written: run it again"
+                )
+
+
+def base_of(request: WriteRequest, frame: DataFrame, table: Table) -> Base:
+    """Where the validation of this write begins; an append takes nothing away, so nothing can be lost by it."""
+    if request.mode is WriteMode.APPEND:
+        return Base(None, was_read=False)
+    history = [one.snapshot_id for one in _history(request, table)]
+    if request.validate_from is not None:
+        if request.validate_from not in history:
+            raise ConfigurationError(
+                f"table '{request.identifier}' has no snapshot {request.validate_from} in its history to validate "
+                f"from; it may have expired: read the table again. Nothing was written"
+            )
+        return Base(request.validate_from, was_read=True)
+    read = snapshots_read(frame, request.identifier)
+    if request.branch == MAIN_BRANCH and not set(read) <= set(history):
+        raise ConcurrencyConflictError(
+            f"the data was made from a snapshot that is no longer in the history of '{request.identifier}'; nothing "
+            f"was written: run it again"
+        )
+    oldest = next((one for one in reversed(history) if one in read), None)
+    return Base(oldest if oldest is not None else next(iter(history), None), was_read=oldest is not None)
+
+
+def _history(request: WriteRequest, table: Table) -> Iterator[Snapshot]:
+    return iter(ancestors_of(table.snapshot_by_name(request.branch), table.metadata))

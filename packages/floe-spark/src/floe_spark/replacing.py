@@ -7,30 +7,29 @@ from operator import and_
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, DataFrameWriterV2
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
+from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.models import SnapshotInfo
 from floe_iceberg.snapshots import snapshot_info
 from floe_spark.commits import Commit
 from floe_spark.filters import filter_condition
 from floe_spark.names import table_name
-from floe_spark.origins import snapshots_read
+from floe_spark.origins import Base
 from floe_spark.partitioning import is_aligned, partition_values
 from floe_spark.reach import reach_of, specs_in_use
 
 __all__ = ["replace_partitions", "replace_rows", "replace_table"]
 
 
-def replace_table(commit: Commit, frame: DataFrame, table: Table) -> SnapshotInfo:
+def replace_table(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
     """Replace all rows, unless by none: the rows are counted as they are written, on a branch that is then published.
 
     Asking the frame first would compute it twice, and a source that changes in between would answer twice.
     """
     request, head = commit.request, table.snapshot_by_name(commit.request.branch)
-    base = _base(commit, frame, table)
 
     had_rows = head is not None and snapshot_info(head).summary.get("total-records") != "0"
     protected = had_rows and not request.allow_empty
@@ -45,14 +44,15 @@ def replace_table(commit: Commit, frame: DataFrame, table: Table) -> SnapshotInf
     return commit.run(act, staged_at=head if protected else None)
 
 
-def replace_rows(commit: Commit, frame: DataFrame, table: Table, condition: BooleanExpression) -> SnapshotInfo:
+def replace_rows(
+    commit: Commit, frame: DataFrame, table: Table, base: Base, condition: BooleanExpression
+) -> SnapshotInfo:
     """Replace exactly the rows that match.
 
     Where they do not fill whole files, the rest of those files is written again beside the new rows: still one
     snapshot, and a conflict if somebody else changes any of it meanwhile.
     """
     head = table.snapshot_by_name(commit.request.branch)
-    base = _base(commit, frame, table)
     exact = filter_condition(condition, table.schema())
     reach = None if head is None or _fills_partitions(commit, table, head) else reach_of(table, head, condition)
 
@@ -74,7 +74,7 @@ def replace_rows(commit: Commit, frame: DataFrame, table: Table, condition: Bool
     return commit.run(act)
 
 
-def replace_partitions(commit: Commit, frame: DataFrame, table: Table) -> SnapshotInfo:
+def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
     """Replace the partitions that the data has rows for; rows of these partitions in files of older specs go too."""
     head = table.snapshot_by_name(commit.request.branch)
     if table.spec().is_unpartitioned():
@@ -83,8 +83,7 @@ def replace_partitions(commit: Commit, frame: DataFrame, table: Table) -> Snapsh
             f"dynamic_partitions out to replace the table. Nothing was written"
         )
     if head is not None and not specs_in_use(table, head) <= {table.spec().spec_id}:
-        return _replace_across_specs(commit, frame, table)
-    base = _base(commit, frame, table)
+        return _replace_across_specs(commit, frame, table, base)
 
     def act(branch: str | None) -> None:
         _overwriter(commit, frame, base, branch).overwritePartitions()
@@ -94,9 +93,8 @@ def replace_partitions(commit: Commit, frame: DataFrame, table: Table) -> Snapsh
     return commit.run(act)
 
 
-def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table) -> SnapshotInfo:
+def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
     """Write all rows again that are not of these partitions: afterwards there is one spec, and the quick way serves."""
-    base = _base(commit, frame, table)
     rows = frame.localCheckpoint()  # asked twice, for its partitions and for its rows
     if rows.isEmpty():
         return commit.run(lambda branch: commit.writer(rows, branch).append())
@@ -114,35 +112,17 @@ def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table) -> Sna
     return commit.run(act)
 
 
-def _overwriter(commit: Commit, frame: DataFrame, base: int | None, branch: str | None) -> DataFrameWriterV2:
+def _overwriter(commit: Commit, frame: DataFrame, base: Base, branch: str | None) -> DataFrameWriterV2:
     """A writer that raises if somebody else added or removed some of the rows since the base."""
     writer = commit.writer(frame, branch).option("isolation-level", "serializable")
-    return writer if base is None else writer.option("validate-from-snapshot-id", str(base))
+    if base.snapshot_id is None:
+        return writer
+    return writer.option("validate-from-snapshot-id", str(base.snapshot_id))
 
 
 def _fills_partitions(commit: Commit, table: Table, head: Snapshot) -> bool:
     one = commit.request.slice
     return one is not None and is_aligned(table, one) and specs_in_use(table, head) <= {table.spec().spec_id}
-
-
-def _base(commit: Commit, frame: DataFrame, table: Table) -> int | None:
-    """The snapshot since which nobody else may have changed the rows: the one that was read, or the head."""
-    request = commit.request
-    history = [one.snapshot_id for one in ancestors_of(table.snapshot_by_name(request.branch), table.metadata)]
-    if request.validate_from is not None:
-        if request.validate_from not in history:
-            raise ConfigurationError(
-                f"table '{request.identifier}' has no snapshot {request.validate_from} in its history to validate "
-                f"from; it may have expired: read the table again. Nothing was written"
-            )
-        return request.validate_from
-    read = snapshots_read(frame, request.identifier)
-    if commit.branch is None and not set(read) <= set(history):
-        raise ConcurrencyConflictError(
-            f"the data was made from a snapshot that is no longer in the history of '{request.identifier}'; nothing "
-            f"was written: run it again"
-        )
-    return next((one for one in reversed(history) if one in read), history[0] if history else None)
 
 
 def _cuts_through_files(exc: FloeStorageError) -> bool:

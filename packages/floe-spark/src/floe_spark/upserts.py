@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -17,6 +18,7 @@ from floe_iceberg.write_request import WriteRequest
 from floe_spark.commits import Commit
 from floe_spark.connect import session_with
 from floe_spark.names import quoted, table_name
+from floe_spark.origins import Base
 
 __all__ = ["keyed", "merge"]
 
@@ -71,9 +73,15 @@ def _examples(counted: DataFrame, keys: Sequence[str]) -> str:
     )
 
 
-def merge(commit: Commit, rows: DataFrame, given: Sequence[str]) -> SnapshotInfo:
-    """MERGE the rows, fitted to the table; a matched row keeps its values of columns that were not `given`."""
+def merge(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequence[str]) -> SnapshotInfo:
+    """MERGE the rows, fitted to the table; a matched row keeps its values of columns that were not `given`.
+
+    Iceberg sees by itself what changes from the moment at which MERGE looks. Rows that were made from the table
+    before that are published only if the table is still what was read.
+    """
     request, spark = commit.request, rows.sparkSession
+    if base.was_read:
+        base.refuse_changes(request, table)
     view = f"floe_{uuid.uuid4().hex}"
     # MERGE takes no options: only the session's settings reach the snapshot's summary.
     summary = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in request.summary.items()}
@@ -84,7 +92,7 @@ def merge(commit: Commit, rows: DataFrame, given: Sequence[str]) -> SnapshotInfo
             session.sql(_statement(request, view, branch, rows.columns, given)).collect()
 
     try:
-        return commit.run(act)
+        return commit.run(act, staged_at=table.snapshot_by_name(request.branch) if base.was_read else None)
     finally:
         with suppress(Exception):  # a view that stays is harmless; the write's own outcome is the one to tell
             spark.catalog.dropGlobalTempView(view)

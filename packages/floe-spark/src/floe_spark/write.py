@@ -24,10 +24,10 @@ from floe_iceberg.layout import partition_spec
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
-from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
 from floe_spark.commits import Commit
 from floe_spark.frames import Guard, data_schema, fitted
+from floe_spark.origins import Base, base_of
 from floe_spark.partitioning import partition_columns
 from floe_spark.replacing import replace_partitions, replace_rows, replace_table
 from floe_spark.upserts import keyed, merge
@@ -72,7 +72,8 @@ def write(
         snapshot_properties: Kept in the snapshot's summary.
         write_id: A write whose id is found in the branch's history has happened already, and is not done again.
         validate_from: The snapshot the frame was made from: rows to be replaced that changed since then are a
-            conflict. By default the one `read` took from the same table, or the head when the write begins.
+            conflict; for an upsert, any change. By default the one `read` took from the same table, or the head when
+            the write begins.
         evolve: Let the table gain the columns and the wider types of the data.
         allow_empty: Let an empty frame replace all rows of a table.
     """
@@ -89,7 +90,7 @@ def write(
         keys=tuple(keys),
         branch=branch or MAIN_BRANCH,
         partition_by=tuple(partition_by),
-        properties={**DEFAULT_PROPERTIES, **(properties or {})},
+        properties={**manager.config.table_properties, **(properties or {})},
         validate_from=validate_from,
         evolve=evolve,
         allow_empty=allow_empty,
@@ -161,33 +162,32 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
     schema = data_schema(frame)
     if request.slice is not None:
         slice_filter(request.slice, schema)  # refuses a wrong partition column before the schema changes
-    rows = frame
-    if request.mode is WriteMode.UPSERT:
-        rows = keyed(frame, request, schema, table.schema())
+    base = base_of(request, frame, table)
+    rows = keyed(frame, request, schema, table.schema()) if request.mode is WriteMode.UPSERT else frame
     change = manager.evolve_for(identifier, schema, table=table, evolve=request.evolve)
     if change:
         op.event("evolving")
         table = manager.load_table(identifier)
     rows = fitted(rows, identifier, [field.name for field in table.schema().fields])
+    guard = _guard(request, rows, table.schema())
     op.event("writing")
     with _telling(f"the table's schema had changed before, and stays so: {change}" if change else ""):
-        return WriteResult(_written(request, rows, frame.columns, table, op), change)
+        return WriteResult(_written(Commit(request, op, guard), rows, table, base, frame.columns), change)
 
 
-def _written(request: WriteRequest, rows: DataFrame, given: Sequence[str], table: Table, op: Operation) -> SnapshotInfo:
-    guard = _guard(request, rows, table.schema())
-    commit = Commit(request, op, guard)
+def _written(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequence[str]) -> SnapshotInfo:
+    request, guard = commit.request, commit.guard
     if guard is not None:
         rows = guard.guarded()
     if request.mode is WriteMode.APPEND:
         return commit.run(lambda branch: commit.writer(rows, branch).append(), appends_to=table)
     if request.mode is WriteMode.UPSERT:
-        return merge(commit, rows, given)
+        return merge(commit, rows, table, base, given)
     if guard is not None:
-        return replace_rows(commit, rows, table, guard.condition)
+        return replace_rows(commit, rows, table, base, guard.condition)
     if request.dynamic_partitions:
-        return replace_partitions(commit, rows, table)
-    return replace_table(commit, rows, table)
+        return replace_partitions(commit, rows, table, base)
+    return replace_table(commit, rows, table, base)
 
 
 def _guard(request: WriteRequest, frame: DataFrame, schema: Schema) -> Guard | None:
