@@ -77,9 +77,9 @@ class Doubt:
             yield
 
     @contextmanager
-    def faults_of(self, proxy: FaultProxy, *script: ProxyFault) -> Iterator[None]:
+    def faults_of(self, proxy: FaultProxy, *script: ProxyFault, any_commit: bool = False) -> Iterator[None]:
         """Faults on the way to a REST catalog."""
-        with proxy.faults(*(self._remembering(fault) for fault in script)):
+        with proxy.faults(*(self._remembering(fault) for fault in script), any_commit=any_commit):
             yield
 
     def _remembering(self, fault: Callable[[T], R]) -> Callable[[T], R]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +22,7 @@ from floe_spark import Lake
 from tests.engines import ArrowEngine, Engine, SparkEngine
 from tests.servers.rest_catalog import RestCatalogPlugin, RestCatalogSettings
 
-__all__ = ["Project", "Writer", "meet"]
+__all__ = ["Project", "Writer"]
 
 ENGINES = {kind.name: kind for kind in (ArrowEngine, SparkEngine)}
 
@@ -125,14 +123,6 @@ def _serve(project: Project, engine_name: str, there: Connection) -> None:
         except FloeError as exc:
             there.send(type(exc)(str(exc)))
         except Exception as exc:  # noqa: BLE001 - told to whoever asked
-            there.send(FloeError(f"{type(exc).__name__}: {exc}"))
+            there.send(FloeError(f"{type(exc).__name__}: {exc}"[:500]))
     if isinstance(engine, SparkEngine):
         engine.lake.spark.stop()
-
-
-def meet(folder: Path, name: str, count: int) -> None:
-    """Wait until so many processes are here."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).touch()
-    while len(list(folder.iterdir())) < count:
-        time.sleep(0.01)

@@ -106,17 +106,17 @@ def _moves_main(commit: bytes) -> bool:
 
 @dataclass
 class FaultProxy:
-    """The proxy's address, and what it does to the next commits that make rows visible."""
+    """The proxy's address, and what it does to the next commits: those that make rows visible, or any."""
 
     uri: str = ""
     script: deque[Fault] = field(default_factory=deque)
-    commits: list[int | None] = field(default_factory=list)
+    any_commit: bool = False
 
     @contextmanager
-    def faults(self, *script: Fault) -> Iterator[None]:
+    def faults(self, *script: Fault, any_commit: bool = False) -> Iterator[None]:
         """Let the next commits go as the script says, and those after it well; the whole script must be used."""
         self.script.extend(script)
-        self.commits.clear()
+        self.any_commit = any_commit
         try:
             yield
         finally:
@@ -124,11 +124,10 @@ class FaultProxy:
             self.script.clear()
         assert not unmet, f"{unmet} faults were not met"
 
-    def answer(self, forward: Forward) -> Answer | None:
-        fault: Fault = self.script.popleft() if self.script else lambda go_on: go_on()
-        answer = fault(forward)
-        self.commits.append(answer.status if answer else None)
-        return answer
+    def answer(self, commit: bytes, forward: Forward) -> Answer | None:
+        if self.script and (self.any_commit or _moves_main(commit)):
+            return self.script.popleft()(forward)
+        return forward()
 
 
 @contextmanager
@@ -157,7 +156,7 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
                     connection.close()
 
             is_commit = self.command == "POST" and _COMMIT.fullmatch(urlsplit(self.path).path)
-            answer = proxy.answer(forward) if is_commit and _moves_main(body) else forward()
+            answer = proxy.answer(body, forward) if is_commit else forward()
             if answer is None:
                 self.close_connection = True
                 return

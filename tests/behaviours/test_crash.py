@@ -1,0 +1,225 @@
+"""Writers that are killed and disks that are full: every row once or not at all, and never a part of a write."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table.snapshots import ancestors_of
+from tests.engines import BY_DAY, ArrowEngine, Engine, SparkEngine, days, events, rows_of
+from tests.faults.disk import broken_disk
+from tests.faults.files import KeptFiles, files_reached
+from tests.faults.processes import Project, Writer
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg.snapshots import WRITE_ID
+from floe_spark import Lake
+
+SEED = 20261
+DAYS, ROWS = 10, 20_000
+
+
+# Kills -----------------------------------------------------------------------------------------------------------
+
+
+def batch(number: int) -> pa.Table:
+    """Rows of many days, so that a write is many files."""
+    return events(*range(DAYS), rows=ROWS, note=write_id(number))
+
+
+def write_id(number: int) -> str:
+    return f"write-{number}"
+
+
+def options(number: int) -> dict[str, Any]:
+    """Every fifth write replaces the table, the others add to it."""
+    return {"mode": "append" if number % 5 else "overwrite", "partition_by": BY_DAY, "write_id": write_id(number)}
+
+
+def writes_there(number: int) -> list[int]:
+    """The writes whose rows are in the table after this one."""
+    return list(range(number - number % 5, number + 1))
+
+
+@dataclass
+class Reader:
+    """Reads the table all the while, and remembers how many rows it saw in which snapshot."""
+
+    lake: Lake
+    table: TableIdentifier
+    seen: dict[int, set[int]] = field(default_factory=dict)
+    failures: list[Exception] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._read)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            try:
+                loaded = self.lake.tables.find_table(self.table)
+                snapshot = loaded.current_snapshot() if loaded else None
+                if loaded and snapshot:
+                    rows = len(loaded.scan(selected_fields=("id",)).to_arrow())
+                    self.seen.setdefault(snapshot.snapshot_id, set()).add(rows)
+            except Exception as exc:  # noqa: BLE001 - told at the end
+                self.failures.append(exc)
+            time.sleep(0.05)
+
+
+def kill_and_retry(engine: Engine, project: Project, table: TableIdentifier, times: int) -> None:
+    """Kill a writer at a random moment of its write, then write the same again, so many times."""
+    chance = random.Random(SEED)
+    lake = project.open()
+    reader = Reader(project.open(), table)
+    duration = 0.0
+    left, unfinished = [], 0
+    with reader.running():
+        for number in range(times):
+            writer = Writer(project, engine.name)
+            writer.wait_until_ready()
+            started = time.monotonic()
+            writer.ask(table, batch(number), **options(number))
+            if number == 0:  # the first one may finish, to see how long a write takes
+                writer.answer()
+                duration = time.monotonic() - started
+                writer.kill()
+                continue
+            time.sleep(chance.uniform(0, duration))
+            unfinished += writer.kill()
+            left.append(lake.tables.find_write(table, write_id(number)) is not None)
+            engine.write(table, batch(number), **options(number))
+            assert_rows(lake, table, writes_there(number))
+    print(  # noqa: T201 - how the kills fell
+        f"\nseed {SEED}: a write of {duration:.2f} s; {unfinished} of {times - 1} killed before they answered, "
+        f"{sum(left)} of them committed; {len(reader.seen)} snapshots seen by the reader"
+    )
+    assert unfinished > times // 2
+    assert not all(left)
+    assert reader.failures == []
+    assert_nothing_in_parts(lake, table, reader, times)
+
+
+def assert_rows(lake: Lake, table: TableIdentifier, writes: list[int]) -> None:
+    """The rows of exactly these writes are there, each of them once."""
+    rows = lake.tables.scan(table, columns=["id", "note"]).to_arrow()
+    found = rows.group_by("note").aggregate([("id", "count"), ("id", "count_distinct")]).to_pylist()
+    counted = {row["note"]: (row["id_count"], row["id_count_distinct"]) for row in found}
+    assert counted == {write_id(number): (DAYS * ROWS, DAYS * ROWS) for number in writes}
+
+
+def assert_nothing_in_parts(lake: Lake, table: TableIdentifier, reader: Reader, times: int) -> None:
+    """One snapshot for each write, whose every reader saw all of its rows."""
+    loaded = lake.tables.load_table(table)
+    made = {
+        one.snapshot_id: str(one.summary[WRITE_ID])
+        for one in ancestors_of(loaded.current_snapshot(), loaded.metadata)
+        if one.summary
+    }
+    assert sorted(made.values()) == sorted(write_id(number) for number in range(times))
+    totals = {write_id(number): DAYS * ROWS * len(writes_there(number)) for number in range(times)}
+    assert len(reader.seen) > times // 2
+    assert {snapshot: {totals[made[snapshot]]} for snapshot in reader.seen} == reader.seen
+    assert {path for path in files_reached(loaded) if not path.is_file()} == set()
+
+
+@pytest.mark.full
+def test_fifty_arrow_writers_killed_at_random_and_retried_leave_every_row_once(
+    lake: Lake, project: CompiledArtifacts, table: TableIdentifier
+) -> None:
+    kill_and_retry(ArrowEngine(lake), Project(project), table, 51)
+
+
+@pytest.mark.full
+def test_ten_spark_writers_killed_at_random_and_retried_leave_every_row_once(
+    lake: Lake, project: CompiledArtifacts, table: TableIdentifier
+) -> None:
+    kill_and_retry(SparkEngine(lake), Project(project), table, 11)
+
+
+# Disks -----------------------------------------------------------------------------------------------------------
+
+# The first data file, a later one, and what the commit writes of its own.
+PLACES = {
+    "the first data file": (r"\.parquet$", 0),
+    "the third data file": (r"\.parquet$", 2),
+    "the manifest": (r"-m\d+\.avro$", 0),
+    "the manifest list": (r"/snap-[^/]+\.avro$", 0),
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "append": {"mode": "append"},
+    "overwrite a slice": {"mode": "overwrite", "slice": days(1, 2, 3)},
+    "upsert": {"mode": "upsert", "keys": ["id"]},
+}
+
+
+@pytest.mark.parametrize(("read_only", "words"), [(False, "no space left"), (True, "read-only file system")])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_disk_that_takes_no_more_is_told_and_leaves_nothing_behind(
+    lake: Lake,
+    table: TableIdentifier,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    place: str,
+    read_only: bool,
+    words: str,
+) -> None:
+    before = lake.tables.write_data(table, events(0, 1), mode="append", partition_by=BY_DAY)
+    files = KeptFiles(lake.tables, table)
+    data = set(files.look())
+    pattern, after = PLACES[place]
+    with (
+        broken_disk(monkeypatch, files=pattern, after=after, read_only=read_only),
+        pytest.raises(FloeStorageError, match=words),
+    ):
+        lake.tables.write_data(table, events(1, 2, 3), **CHANGES[how])
+    assert lake.tables.list_snapshots(table) == [before]
+    assert rows_of(lake.tables.scan(table).to_arrow()) == rows_of(events(0, 1))
+    assert {path.name for path in files.look() - data if path.suffix == ".parquet"} == set()
+    assert files.gone & data == set()
+    lake.tables.write_data(table, events(1, 2, 3), **CHANGES[how])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_disk_that_takes_no_more_leaves_no_table_behind(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    pattern, after = PLACES[place]
+    with (
+        broken_disk(monkeypatch, files=pattern, after=after),
+        pytest.raises(FloeStorageError, match="no space left"),
+    ):
+        lake.tables.write_data(table, events(1, 2, 3), mode="append", partition_by=BY_DAY)
+    assert not lake.tables.table_exists(table)
+    assert {path for path in KeptFiles(lake.tables, table).look() if path.suffix == ".parquet"} == set()
+
+
+def test_a_disk_without_space_for_the_metadata_is_told_and_the_table_stays_as_it_was(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = lake.tables.write_data(table, events(0), mode="append", write_id="first")
+    with (
+        broken_disk(monkeypatch, files=r"\.metadata\.json$"),
+        pytest.raises(FloeStorageError, match="no space left"),
+    ):
+        lake.tables.write_data(table, events(1), mode="append", write_id="second")
+    assert lake.tables.list_snapshots(table) == [before]
+    lake.tables.write_data(table, events(1), mode="append", write_id="second")
+    assert rows_of(SparkEngine(lake).read(table)) == rows_of(events(0, 1))
