@@ -11,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import FloeError
@@ -22,8 +23,10 @@ from floe_spark import Lake
 from tests.engines import ArrowEngine, Engine, SparkEngine
 from tests.servers.rest_catalog import RestCatalogPlugin, RestCatalogSettings
 
-__all__ = ["Project", "Writer"]
+__all__ = ["MOMENTS", "Project", "Writer"]
 
+# When a writer may die by itself.
+MOMENTS = ("while it stages files", "before the commit", "after the commit")
 ENGINES = {kind.name: kind for kind in (ArrowEngine, SparkEngine)}
 
 
@@ -48,11 +51,15 @@ class Project:
 
 
 class Writer:
-    """A process that writes what it is told, until it is closed or killed. It leads a process group of its own."""
+    """A process that writes what it is told, until it is closed or killed. It leads a process group of its own.
 
-    def __init__(self, project: Project, engine: str) -> None:
+    Args:
+        dies: The moment of its first write at which it kills itself; Arrow only.
+    """
+
+    def __init__(self, project: Project, engine: str, *, dies: str | None = None) -> None:
         self._here, there = multiprocessing.Pipe()
-        self._process: BaseProcess = _forks().Process(target=_serve, args=(project, engine, there), daemon=True)
+        self._process: BaseProcess = _forks().Process(target=_serve, args=(project, engine, dies, there), daemon=True)
         self._process.start()
         there.close()
 
@@ -91,6 +98,11 @@ class Writer:
         self._end()
         return not answered
 
+    def wait_until_dead(self) -> None:
+        self._process.join(60)
+        assert self._process.exitcode == -signal.SIGKILL
+        self._end()
+
     def close(self) -> None:
         if self._process.is_alive():
             self._here.send(None)
@@ -108,9 +120,33 @@ def _forks() -> ForkServerContext:
     return forks
 
 
-def _serve(project: Project, engine_name: str, there: Connection) -> None:
+def _die(catalog: Any, moment: str) -> None:
+    """Let this process be killed, without any of its own clean-up, at that moment of its first write."""
+    commit, make = catalog.commit_table, PyArrowFileIO.new_output
+
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def commit_table(*arguments: Any) -> Any:
+        if moment == "after the commit":
+            commit(*arguments)
+        kill()
+
+    def new_output(self: PyArrowFileIO, location: str) -> Any:
+        if moment == "while it stages files" and location.endswith(".parquet"):
+            make(self, location).create().write(b"PAR1")
+            kill()
+        return make(self, location)
+
+    catalog.commit_table = commit_table
+    PyArrowFileIO.new_output = new_output  # type: ignore[method-assign] # in a process of its own
+
+
+def _serve(project: Project, engine_name: str, dies: str | None, there: Connection) -> None:
     os.setpgid(0, 0)
     engine = project.engine(engine_name)
+    if dies is not None:
+        _die(engine.lake.tables.catalog_plugin.connect(), dies)
     if isinstance(engine, SparkEngine):
         engine.lake.spark.range(1).count()
     else:
