@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
@@ -66,3 +67,14 @@ def _align(spark: SparkSession, other: SparkSession) -> None:
     for key, value in dict(spark.conf.getAll).items():
         if theirs.get(key) != value and other.conf.isModifiable(key):
             other.conf.set(key, value)
+
+
+@atexit.register
+def _release() -> None:
+    """A connection that is still open when the interpreter ends keeps it from ending."""
+    for session in (one for free in _FREE.values() for one in free if is_remote(one)):
+        client = getattr(session, "client")  # noqa: B009 - only sessions on a server have one
+        with suppress(Exception):
+            client.release_session()
+        with suppress(Exception):
+            client.close()
