@@ -11,24 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import TableAlreadyExistsError
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
-from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.raw.deep.orders")
 OTHER = TableIdentifier.from_string("silver.clean.orders")
 SCHEMA = pa.schema([("n", pa.int64())])
-
-
-def open_manager(root: Path) -> IcebergTableManager:
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    return IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
 
 
 def create(root: Path, together: Barrier | threading.Barrier, if_not_exists: bool, name: TableIdentifier = T) -> str:

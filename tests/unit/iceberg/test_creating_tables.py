@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
+from tests.lakes import open_manager
 
 from floe_core.errors import (
     ConfigurationError,
@@ -21,11 +22,7 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, SortField
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 ORDERS = TableIdentifier.from_string("bronze.raw.orders")
 SCHEMA = pa.schema(
@@ -41,12 +38,6 @@ SCHEMA = pa.schema(
 @pytest.fixture
 def manager(tmp_path: Path) -> IcebergTableManager:
     return open_manager(tmp_path)
-
-
-def open_manager(root: Path) -> IcebergTableManager:
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    return IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
 
 
 def by(column: str, transform: str, **arguments: Any) -> PartitionTransform:

@@ -9,24 +9,16 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from tests.lakes import open_manager
 
 from floe_core.errors import FloeStorageError, PermissionDeniedError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
 from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema([("n", pa.int64()), ("note", pa.string())])
-
-
-def open_manager(root: Path, plugin: type[SqlCatalogPlugin] = SqlCatalogPlugin) -> IcebergTableManager:
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    return IcebergTableManager(plugin(SqlCatalogConfig(), root=root), storage)
 
 
 @pytest.fixture
@@ -198,7 +190,7 @@ def test_a_catalog_that_refuses_to_purge_is_told_clearly(
 
     before = files(tmp_path)
     with pytest.raises(PermissionDeniedError, match=r"does not delete the files of 'bronze\.orders' .*without purge"):
-        open_manager(tmp_path, Refusing).drop_table(T, purge=True)
+        open_manager(tmp_path, catalog=Refusing).drop_table(T, purge=True)
     assert manager.table_exists(T)
     assert files(tmp_path) == before
 
@@ -209,5 +201,5 @@ def test_what_the_catalog_leaves_behind_is_deleted_too(manager: IcebergTableMana
             del purge
             super().drop_table(identifier)
 
-    open_manager(tmp_path, Forgetful).drop_table(T, purge=True)
+    open_manager(tmp_path, catalog=Forgetful).drop_table(T, purge=True)
     assert files(tmp_path) == set()

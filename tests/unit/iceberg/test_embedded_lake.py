@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import (
     CatalogConnectionError,
@@ -18,7 +19,7 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.plugins import check_health, start
+from floe_core.plugins import check_health
 from floe_core.ports import Catalog, FileIO
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
@@ -31,9 +32,7 @@ ORDERS = TableIdentifier.from_string("bronze.raw.orders")
 
 @pytest.fixture
 def manager(tmp_path: Path) -> IcebergTableManager:
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=tmp_path)
-    start(storage)
-    return IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path), storage)
+    return open_manager(tmp_path)
 
 
 def create(manager: IcebergTableManager, identifier: TableIdentifier = ORDERS) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import (
     AddColumn,
@@ -28,8 +27,6 @@ from floe_iceberg.changes import (
     RenameColumn,
     WidenColumn,
 )
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "schema-evolution.md"
 
@@ -66,9 +63,7 @@ CELLS = [(line[0], kind, rule) for line in MATRIX for kind, rule in zip(HEADER[1
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> IcebergTableManager:
     root = tmp_path_factory.mktemp("lake")
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    return IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
+    return open_manager(root)
 
 
 @pytest.fixture

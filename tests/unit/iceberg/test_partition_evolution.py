@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from tests.lakes import open_manager
 
 from floe_core.errors import (
     ConcurrencyConflictError,
@@ -21,17 +22,14 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import AddColumn, DropColumn
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string()), ("price", pa.float64())]
 )
+
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
@@ -54,12 +52,6 @@ class Overtaken(IcebergTableManager):
             change, *self.meanwhile = self.meanwhile
             change()
         return table
-
-
-def open_manager(root: Path, kind: type[IcebergTableManager] = IcebergTableManager) -> IcebergTableManager:
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    return kind(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
 
 
 @pytest.fixture
@@ -186,7 +178,7 @@ def test_a_layout_that_cannot_be_is_refused_and_nothing_changes(
 
 
 def test_a_change_that_meets_another_is_planned_anew(manager: IcebergTableManager, tmp_path: Path) -> None:
-    overtaken = open_manager(tmp_path, Overtaken)
+    overtaken = open_manager(tmp_path, kind=Overtaken)
     assert isinstance(overtaken, Overtaken)
     overtaken.meanwhile = [
         lambda: manager.evolve_partitions(T, [BY_DAY, BY_NOTE]),
@@ -200,7 +192,7 @@ def test_a_table_that_never_rests_ends_in_a_conflict(
     manager: IcebergTableManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
-    overtaken = open_manager(tmp_path, Overtaken)
+    overtaken = open_manager(tmp_path, kind=Overtaken)
     assert isinstance(overtaken, Overtaken)
     others = [[BY_NOTE], [BY_DAY]] * 10
     overtaken.meanwhile = [lambda other=other: manager.evolve_partitions(T, other) for other in others]  # type: ignore[misc]
@@ -215,7 +207,7 @@ def test_a_table_that_was_replaced_or_dropped_meanwhile_is_looked_at_again(
         manager.drop_table(T)
         manager.create_table(T, pa.schema([("other", pa.int64())]))
 
-    overtaken = open_manager(tmp_path, Overtaken)
+    overtaken = open_manager(tmp_path, kind=Overtaken)
     assert isinstance(overtaken, Overtaken)
     overtaken.meanwhile = [replace]
     with pytest.raises(ConfigurationError, match="there is no column 'at'"):
@@ -226,7 +218,7 @@ def test_a_table_that_was_replaced_or_dropped_meanwhile_is_looked_at_again(
 
 
 def test_a_column_that_was_dropped_meanwhile_is_named(manager: IcebergTableManager, tmp_path: Path) -> None:
-    overtaken = open_manager(tmp_path, Overtaken)
+    overtaken = open_manager(tmp_path, kind=Overtaken)
     assert isinstance(overtaken, Overtaken)
     overtaken.meanwhile = [
         lambda: manager.evolve_schema(T, DropColumn("note"), allow_incompatible_changes=True),

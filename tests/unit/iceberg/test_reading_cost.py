@@ -10,13 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.wide")
 COLUMNS = [f"c{number}" for number in range(10)]
@@ -28,9 +25,7 @@ COLUMN_BYTES = 8 * ROWS
 def manager(tmp_path_factory: pytest.TempPathFactory) -> IcebergTableManager:
     """Ten columns of numbers that do not compress, and three snapshots: one file, two, and one of other rows."""
     root = tmp_path_factory.mktemp("cost")
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    opened = IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
+    opened = open_manager(root)
     opened.create_table(T, pa.schema([(name, pa.int64()) for name in COLUMNS]))
     opened.load_table(T).append(noise(1))
     opened.load_table(T).append(noise(2))

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 
@@ -22,9 +19,7 @@ T = TableIdentifier.from_string("bronze.orders")
 @pytest.fixture
 def manager(tmp_path: Path) -> IcebergTableManager:
     """A table with three snapshots that hold one, two and three rows."""
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=tmp_path)
-    start(storage)
-    opened = IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path), storage)
+    opened = open_manager(tmp_path)
     opened.create_table(T, pa.schema([("n", pa.int64())]))
     for number in range(3):
         append(opened, number)

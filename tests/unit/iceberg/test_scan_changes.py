@@ -9,16 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import AddColumn
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema([("n", pa.int64()), ("note", pa.string())])
@@ -27,9 +24,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("note", pa.string())])
 @pytest.fixture
 def manager(tmp_path: Path) -> IcebergTableManager:
     """A table by note with four snapshots, of which each appended two rows: 0 and 1, 10 and 11, and so on."""
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=tmp_path)
-    start(storage)
-    opened = IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path), storage)
+    opened = open_manager(tmp_path)
     by_note = PartitionTransform(source_column="note", transform_type=PartitionTransformType.IDENTITY)
     opened.create_table(T, SCHEMA, partition_by=[by_note])
     for number in range(4):

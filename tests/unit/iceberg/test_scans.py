@@ -8,15 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -27,9 +24,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note
 def manager(tmp_path_factory: pytest.TempPathFactory) -> IcebergTableManager:
     """A table by day with three snapshots of ten rows, a day each; the first is tagged `v1`."""
     root: Path = tmp_path_factory.mktemp("scans")
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=root)
-    start(storage)
-    opened = IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=root), storage)
+    opened = open_manager(root)
     by_day = PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)
     opened.create_table(T, SCHEMA, partition_by=[by_day])
     for day in range(3):

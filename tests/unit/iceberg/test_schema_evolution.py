@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.lakes import open_manager
 
 from floe_core.errors import SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType, SchemaDrift
-from floe_core.plugins import start
 from floe_core.ports import DriftDetectorProtocol
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import (
     AddColumn,
@@ -26,8 +25,6 @@ from floe_iceberg.changes import (
     WidenColumn,
 )
 from floe_iceberg.drift import DriftDetector
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema(
@@ -42,9 +39,7 @@ SCHEMA = pa.schema(
 
 @pytest.fixture
 def manager(tmp_path: Path) -> IcebergTableManager:
-    storage = LocalStoragePlugin(LocalStorageConfig(), root=tmp_path)
-    start(storage)
-    opened = IcebergTableManager(SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path), storage)
+    opened = open_manager(tmp_path)
     by_day = PartitionTransform(source_column="day", transform_type=PartitionTransformType.IDENTITY)
     opened.create_table(T, SCHEMA, partition_by=[by_day])
     return opened

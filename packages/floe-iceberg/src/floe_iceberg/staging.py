@@ -128,7 +128,7 @@ class Stager:
         while self._waiting_bytes > _WAITING_BYTES:
             largest = max(self._waiting, key=lambda one: self._waiting[one].size, default=None)
             if largest is None:
-                self._rest(1)
+                self._rest(len(self._writing) - 1)
             else:
                 self._write(largest)
 
@@ -270,11 +270,11 @@ class _OpenFile:
                 partition=self.partition,
                 file_size_in_bytes=len(self.output),
                 sort_order_id=None,
-                spec_id=self.spec_id,
                 equality_ids=None,
                 key_metadata=None,
                 **statistics.to_serialized_dict(),
             )
+            self.file.spec_id = self.spec_id
         return self.file
 
 
