@@ -85,13 +85,22 @@ def test_rows_without_a_key_or_with_the_same_are_refused(lake: Lake, table: Tabl
         )
     )
     with pytest.raises(
-        FloeStorageError, match=r"3 rows have no value .*id = NULL.*2 keys stand more than once.*id = "
+        FloeStorageError, match=r"3 rows have no id; 2 keys stand more than once \((3, 4|4, 3)\)"
     ) as said:
         lake.write(bad, table, mode=UPSERT, keys=["id"])
     assert "Nothing was written" in str(said.value)
     if exists:
         assert lake.tables.load_table(table).schema().column_names == ["id", "kind", "note"]
     assert lake.tables.table_exists(table) is exists
+
+
+def test_rows_without_a_part_of_their_key_are_shown(lake: Lake, table: TableIdentifier) -> None:
+    part = lake.spark.sql("SELECT * FROM VALUES (1, 'x'), (1, NULL), (2, 'x'), (2, 'x') AS t(id, kind)")
+    with pytest.raises(
+        FloeStorageError, match=r"1 row has no id or kind \(id = 1, kind = NULL\); 1 key .*id = 2, kind = x"
+    ):
+        lake.write(part, table, mode=UPSERT, keys=["id", "kind"])
+    assert not lake.tables.table_exists(table)
 
 
 @pytest.mark.parametrize("keys", [["nope"], ["ident"]])

@@ -50,10 +50,11 @@ _LONGEST_WAIT_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Commit:
-    """A write on its way into a table."""
+    """A write on its way into a table, which is None if the write creates it."""
 
     request: WriteRequest
     op: Operation
+    table: Table | None
     guard: Guard | None = None
 
     @property
@@ -85,7 +86,7 @@ class Commit:
                 doubtful += 1
                 head = self._pin(verdict.table, failure, last=doubtful > _DOUBTFUL_ATTEMPTS)
             else:
-                error = self._explained(failure)
+                error = self._replaced(verdict.table) or self._explained(failure)
                 if error is None:
                     raise failure
                 if number >= _attempts(appends_to) or not _met_commits(error):
@@ -109,6 +110,9 @@ class Commit:
 
     def _pin(self, table: Table | None, cause: Exception, *, last: bool) -> Snapshot | None:
         """Where a repetition begins; None if it creates the table, which fails if that is there by now."""
+        replaced = self._replaced(table)
+        if replaced is not None:
+            raise replaced from cause
         head = table.snapshot_by_name(self.request.branch) if table is not None else None
         # A table without a snapshot has nothing to pin a branch to.
         if last or (table is not None and head is None):
@@ -167,6 +171,15 @@ class Commit:
         if verdict.outcome is Outcome.UNKNOWN:
             raise doubt.unknown(request.identifier, request.write_id) from cause
         return verdict
+
+    def _replaced(self, now: Table | None) -> ConcurrencyConflictError | None:
+        """What to say if the table is another one by now; it has its name, but none of its snapshots."""
+        if self.table is None or now is None or now.metadata.table_uuid == self.table.metadata.table_uuid:
+            return None
+        return ConcurrencyConflictError(
+            f"'{self.request.identifier}' was dropped and created anew by somebody else meanwhile; nothing was "
+            f"written: run it again"
+        )
 
     def _explained(self, exc: Exception) -> FloeError | None:
         if isinstance(exc, _MovedError):

@@ -20,9 +20,12 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         floe.ConcurrencyConflictError,
         "'{name}' was changed by others faster than this write could commit; nothing was written: run it again",
     ),
-    "NoSuchTableException": (
-        floe.TableNotFoundError,
-        "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
+    **dict.fromkeys(
+        ("NoSuchTableException", "TABLE_OR_VIEW_NOT_FOUND"),
+        (
+            floe.TableNotFoundError,
+            "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
+        ),
     ),
     "INCOMPATIBLE_DATA_FOR_TABLE": (
         floe.SchemaEvolutionError,

@@ -10,6 +10,8 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, FixedType, NestedField, StringType, UUIDType
+from pyiceberg.types import StructType as IcebergStruct
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -22,7 +24,7 @@ from floe_iceberg.schema import to_iceberg_schema
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import quoted, table_name
 
-__all__ = ["OUTSIDE", "Guard", "data_schema", "fitted"]
+__all__ = ["OUTSIDE", "Guard", "as_in", "data_schema", "fitted"]
 
 # What a guarded frame fails with; found again in the text of Spark's error.
 OUTSIDE = "floe: a row lies outside the slice being written"
@@ -41,6 +43,24 @@ def data_schema(frame: DataFrame) -> Schema:
         named = ", ".join(f"{field.name} ({field.dataType.simpleString()})" for field in unknown)
         raise SchemaEvolutionError(f"Iceberg has no type for {named}. Cast or drop it; nothing was written")
     return to_iceberg_schema(to_arrow_schema(frame.schema))
+
+
+def as_in(table: Schema, data: Schema) -> Schema:
+    """The schema of the data, its texts and bytes as the table knows them: Spark has no type for UUIDs and fixed."""
+    return Schema(*(_as_in(table.as_struct(), field) for field in data.fields))
+
+
+def _as_in(table: IcebergStruct, field: NestedField) -> NestedField:
+    kind = next((one.field_type for one in table.fields if one.name.lower() == field.name.lower()), None)
+    same = (isinstance(kind, UUIDType) and isinstance(field.field_type, StringType)) or (
+        isinstance(kind, FixedType) and isinstance(field.field_type, BinaryType)
+    )
+    if same:
+        return field.model_copy(update={"field_type": kind})
+    if isinstance(kind, IcebergStruct) and isinstance(field.field_type, IcebergStruct):
+        below = IcebergStruct(*(_as_in(kind, one) for one in field.field_type.fields))
+        return field.model_copy(update={"field_type": below})
+    return field
 
 
 def _is_known_to_arrow(field: StructField) -> bool:

@@ -49,15 +49,11 @@ def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
     without, repeated = int(totals[0] or 0), int(totals[1])
     problems = []
     if without:
-        problems.append(
-            f"{without} {'row has' if without == 1 else 'rows have'} no value for a key "
-            f"({_examples(counted.where(missing), request.keys)})"
-        )
+        which = f" ({_examples(counted.where(missing), request.keys)})" if len(request.keys) > 1 else ""
+        problems.append(f"{without} {'row has' if without == 1 else 'rows have'} no {' or '.join(request.keys)}{which}")
     if repeated:
-        problems.append(
-            f"{repeated} {'key stands' if repeated == 1 else 'keys stand'} more than once "
-            f"({_examples(counted.where(twice), request.keys)})"
-        )
+        which = _examples(counted.where(twice), request.keys)
+        problems.append(f"{repeated} {'key stands' if repeated == 1 else 'keys stand'} more than once ({which})")
     if problems:
         raise FloeStorageError(
             f"the data cannot be upserted into '{request.identifier}' by {', '.join(request.keys)}: "
@@ -67,10 +63,10 @@ def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
 
 def _examples(counted: DataFrame, keys: Sequence[str]) -> str:
     shown = counted.select([F.col(quoted(key)).cast("string") for key in keys]).limit(_EXAMPLES).collect()
-    return "; ".join(
-        ", ".join(f"{key} = {'NULL' if value is None else value}" for key, value in zip(keys, row, strict=True))
-        for row in shown
-    )
+    texts = [["NULL" if value is None else str(value) for value in row] for row in shown]
+    if len(keys) == 1:
+        return ", ".join(row[0] for row in texts)
+    return "; ".join(", ".join(f"{key} = {value}" for key, value in zip(keys, row, strict=True)) for row in texts)
 
 
 def merge(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequence[str]) -> SnapshotInfo:

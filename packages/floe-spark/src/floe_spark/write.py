@@ -26,7 +26,7 @@ from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
 from floe_spark.commits import Commit
-from floe_spark.frames import Guard, data_schema, fitted
+from floe_spark.frames import Guard, as_in, data_schema, fitted
 from floe_spark.origins import Base, base_of
 from floe_spark.partitioning import partition_columns
 from floe_spark.replacing import replace_partitions, replace_rows, replace_table
@@ -120,7 +120,7 @@ def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResu
     rows = frame if guard is None else guard.guarded()
     rows = keyed(rows, request, schema) if request.mode is WriteMode.UPSERT else rows
     request.manager.ensure_namespace(Namespace(levels=request.identifier.namespace))
-    commit = Commit(request, op, guard)
+    commit = Commit(request, op, None, guard)
     writer = commit.writer(rows, None)
     for key, value in (request.properties or {}).items():
         writer = writer.tableProperty(key, value)
@@ -159,7 +159,7 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
     if done:
         return WriteResult(doubt.only_one(done, identifier), SchemaChange(), deduplicated=True)
     manager.refuse_moved(table, identifier)
-    schema = data_schema(frame)
+    schema = as_in(table.schema(), data_schema(frame))
     if request.slice is not None:
         slice_filter(request.slice, schema)  # refuses a wrong partition column before the schema changes
     base = base_of(request, frame, table)
@@ -172,7 +172,7 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
     guard = _guard(request, rows, table.schema())
     op.event("writing")
     with _telling(f"the table's schema had changed before, and stays so: {change}" if change else ""):
-        return WriteResult(_written(Commit(request, op, guard), rows, table, base, frame.columns), change)
+        return WriteResult(_written(Commit(request, op, table, guard), rows, table, base, frame.columns), change)
 
 
 def _written(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequence[str]) -> SnapshotInfo:
