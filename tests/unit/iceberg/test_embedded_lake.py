@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.lakes import open_manager
 
+from floe_core.compiler import compile_project
 from floe_core.errors import (
     CatalogConnectionError,
     ConfigurationError,
@@ -143,3 +144,11 @@ def test_a_path_the_engines_would_misread_is_refused(tmp_path: Path, name: str) 
         SqlCatalogPlugin(SqlCatalogConfig(), root=root).connect()
     with pytest.raises(ConfigurationError, match="choose another"):
         LocalStoragePlugin(LocalStorageConfig(), root=root).get_warehouse_uri()
+
+
+def test_a_compiled_project_opens_without_spark_and_its_properties_reach_new_tables(tmp_path: Path) -> None:
+    (tmp_path / "floe.yaml").write_text("name: shop\ntables: {properties: {owner-team: sales}}\n", encoding="utf-8")
+    manager = IcebergTableManager.open(compile_project(tmp_path).artifacts)
+    manager.write_data(ORDERS, pa.table({"id": [1]}), mode="append")
+    assert manager.load_table(ORDERS).properties["owner-team"] == "sales"
+    assert manager.create_table(TableIdentifier.from_string("a.b"), SCHEMA).properties["owner-team"] == "sales"

@@ -18,6 +18,7 @@ from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import (
     ConcurrencyConflictError,
     FloeStorageError,
@@ -29,6 +30,7 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, SortField, WriteMode
+from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
 from floe_iceberg import refs
@@ -90,6 +92,14 @@ class IcebergTableManager:
         self.catalog_plugin = catalog_plugin
         self.storage_plugin = storage_plugin
         self.config = config or IcebergTableManagerConfig()
+
+    @classmethod
+    def open(cls, artifacts: CompiledArtifacts) -> IcebergTableManager:
+        """The tables of a compiled project."""
+        catalog, storage = create_catalog_plugin(artifacts), create_storage_plugin(artifacts)
+        start(catalog)
+        start(storage)
+        return cls(catalog, storage, IcebergTableManagerConfig(table_properties=dict(artifacts.tables.properties)))
 
     @property
     def _catalog(self) -> Catalog:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start
 from floe_iceberg import IcebergTableManager
 from floe_spark.read import read
 from floe_spark.session import spark_session
@@ -28,10 +27,7 @@ class Lake:
     @cached_property
     def tables(self) -> IcebergTableManager:
         """The control plane: no JVM."""
-        catalog, storage = create_catalog_plugin(self.artifacts), create_storage_plugin(self.artifacts)
-        start(catalog)
-        start(storage)
-        return IcebergTableManager(catalog, storage)
+        return IcebergTableManager.open(self.artifacts)
 
     @property
     def spark(self) -> SparkSession:
@@ -44,8 +40,7 @@ class Lake:
 
     def write(self, frame: DataFrame, identifier: TableIdentifier | str, **options: Any) -> WriteResult:
         """Write a DataFrame; the options are those of `floe_spark.write`."""
-        properties = {**self.artifacts.tables.properties, **options.pop("properties", {})}
-        return write(frame, self.tables, _identifier(identifier), properties=properties, **options)
+        return write(frame, self.tables, _identifier(identifier), **options)
 
 
 def _identifier(identifier: TableIdentifier | str) -> TableIdentifier:
