@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.typedef import Identifier
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
@@ -124,6 +125,19 @@ class SqlCatalogPlugin(CatalogPlugin):
         return {}
 
 
+class _NestedCatalog(SqlCatalog):
+    """PyIceberg's, in which tables of nested namespaces can be created together with their rows as well."""
+
+    @staticmethod
+    def identifier_to_database_and_table(
+        identifier: str | Identifier,
+        err: type[ValueError] | type[NoSuchTableError] | type[NoSuchNamespaceError] = ValueError,
+    ) -> tuple[str, str]:
+        del err
+        *levels, name = SqlCatalog.identifier_to_tuple(identifier)
+        return ".".join(levels), name  # as the catalog's own rows name them
+
+
 # Two processes that open a new file at once both find no tables, and the slower one's CREATE TABLE fails.
 @retry(
     retry=retry_if_exception_type((OperationalError, sqlite3.OperationalError)),
@@ -135,7 +149,7 @@ def _open(path: Path) -> SqlCatalog:
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
         # Readers go on while one process writes; the setting stays with the file.
         connection.execute("PRAGMA journal_mode=WAL")
-    return SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{path}?timeout={BUSY_SECONDS}")
+    return _NestedCatalog(CATALOG_NAME, uri=f"sqlite:///{path}?timeout={BUSY_SECONDS}")
 
 
 def _refuse_second_name(catalog: SqlCatalog, identifier: TableIdentifier) -> None:
