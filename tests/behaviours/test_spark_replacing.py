@@ -214,12 +214,16 @@ def test_an_append_between_the_look_and_the_write_is_never_lost(
 )
 @pytest.mark.parametrize(
     ("row_filter", "matches"),
-    [("city = 'Ulm'", "city = 'Ulm'"), ("city != 'Bonn' and id < 50", "city = 'Ulm' and id < 50")],
+    [
+        ("city = 'Ulm'", "city = 'Ulm'"),
+        ("city != 'Bonn'", "city = 'Ulm' and id != 95"),
+        ("city not in ('Bonn') and id < 50", "city = 'Ulm' and id < 50"),
+    ],
 )
 def test_a_filter_says_which_rows_are_replaced(
     lake: Lake, table: TableIdentifier, partition_by: list[PartitionTransform], row_filter: str, matches: str
 ) -> None:
-    old = hourly(lake, 0, 96).withColumn("city", F.when(F.col("id") == 95, None).otherwise(F.col("city")))
+    old = hourly(lake, 0, 96).withColumn("city", F.when(F.col("id") != 95, F.col("city")))  # one has no city
     lake.write(old, table, mode=WriteMode.APPEND, partition_by=partition_by)
     inside = {row.id for row in hourly(lake, 0, 96).where(matches).collect()}
     new = hourly(lake, 0, 10, "new").where(matches)
