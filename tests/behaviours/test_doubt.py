@@ -14,8 +14,8 @@ from tests.engines import ArrowEngine, Engine, SparkEngine, events, rows_of
 from tests.faults.catalog import Fault, Held, Outage, after, answer_lost, not_applied
 from tests.faults.doubt import ON_A_TABLE, WRITES, Doubt
 from tests.faults.processes import Project, Writer
+from tests.faults.proxy import CONFLICT, Answer, FaultProxy, HeldRequest, answered, dropped, fault_proxy, never_arrived
 from tests.faults.proxy import Fault as ProxyFault
-from tests.faults.proxy import FaultProxy, HeldRequest, answered, dropped, fault_proxy, never_arrived
 from tests.servers.rest_catalog import rest_catalog_server
 
 from floe_core.artifacts import CompiledArtifacts
@@ -324,3 +324,52 @@ def test_over_rest_a_commit_that_arrives_after_its_repetition_is_refused(
         made = doubt.write()
     assert first.status == 409
     doubt.assert_written_once(made)
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_conflict_reported_after_the_commit_was_applied_takes_nothing_from_those_who_came_after(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how)
+
+    def followed(forward: Callable[[], Answer]) -> Answer:
+        forward()
+        rest_engine.lake.tables.write_data(table, events(5), mode="append", write_id="neighbour")
+        return CONFLICT
+
+    with doubt.faults_of(proxy, followed):
+        made = doubt.write()
+    doubt.assert_written_once(made, others=1, rows=pa.concat_tables([doubt.case.after, events(5)]))
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_over_rest_a_catalog_that_goes_dark_leaves_a_doubt_that_the_same_write_settles_later(
+    rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
+) -> None:
+    doubt = rest_doubt(rest_engine, table, how)
+    with doubt.faults_of(proxy, proxy.goes_dark):
+        try:
+            with pytest.raises(CommitStateUnknownError, match=r"may have succeeded.*Nothing was deleted"):
+                doubt.write()
+        finally:
+            proxy.dark = False
+    doubt.assert_written_once(doubt.write())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["append", "overwrite a slice"])
+def test_over_rest_a_spark_writer_killed_when_the_server_had_acted_is_retried_without_a_second_write(
+    proxy: FaultProxy, spark_process: SparkProcess, table: TableIdentifier, how: str
+) -> None:
+    doubt = rest_doubt(spark_process, table, how)
+    victim = Writer(Project(spark_process.lake.artifacts, rest=proxy.uri), "spark")
+    victim.wait_until_ready()
+
+    def killed(forward: Callable[[], Answer]) -> None:
+        forward()
+        victim.strike()
+
+    with doubt.faults_of(proxy, killed):
+        victim.ask(table, doubt.case.data, **doubt.case.options, write_id="doubtful")
+        victim.wait_until_dead()
+    doubt.assert_written_once(doubt.write())

@@ -67,9 +67,6 @@ class Writer:
         """Begin a write."""
         self._here.send(("write", table, data, options))
 
-    def ask_rows(self, table: TableIdentifier) -> None:
-        self._here.send(("read", table, None, {}))
-
     def answer(self, timeout: float = 300) -> Any:
         """What came of it; an error of Floe's is raised."""
         if not self._here.poll(timeout):
@@ -84,8 +81,8 @@ class Writer:
         made: SnapshotInfo = self.answer()
         return made
 
-    def read(self, table: TableIdentifier) -> pa.Table:
-        self.ask_rows(table)
+    def read(self, table: TableIdentifier, **options: Any) -> pa.Table:
+        self._here.send(("read", table, None, options))
         return self.answer()
 
     def wait_until_ready(self) -> None:
@@ -94,9 +91,14 @@ class Writer:
     def kill(self) -> bool:
         """End it at once, with everything it started; False if it had answered before."""
         answered = self._here.poll()
-        os.killpg(self._process.pid or 0, signal.SIGKILL)
+        self.strike()
         self._end()
         return not answered
+
+    def strike(self) -> None:
+        """Kill it and everything it started, and do not wait."""
+        assert self._process.pid is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait_until_dead(self) -> None:
         self._process.join(60)
@@ -155,7 +157,7 @@ def _serve(project: Project, engine_name: str, dies: str | None, there: Connecti
     while (asked := there.recv()) is not None:
         what, table, data, options = asked
         try:
-            there.send(engine.write(table, data, **options) if what == "write" else engine.read(table))
+            there.send(engine.write(table, data, **options) if what == "write" else engine.read(table, **options))
         except FloeError as exc:
             there.send(type(exc)(str(exc)))
         except Exception as exc:  # noqa: BLE001 - told to whoever asked

@@ -13,7 +13,17 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-__all__ = ["Answer", "Fault", "FaultProxy", "HeldRequest", "answered", "dropped", "fault_proxy", "never_arrived"]
+__all__ = [
+    "CONFLICT",
+    "Answer",
+    "Fault",
+    "FaultProxy",
+    "HeldRequest",
+    "answered",
+    "dropped",
+    "fault_proxy",
+    "never_arrived",
+]
 
 # A commit is a POST to a table; staging a new one, renaming and reporting metrics are POSTs to other paths.
 _COMMIT = re.compile(r"/v1/(?:[^/]+/)?namespaces/[^/]+/tables/[^/]+")
@@ -111,6 +121,7 @@ class FaultProxy:
     uri: str = ""
     script: deque[Fault] = field(default_factory=deque)
     any_commit: bool = False
+    dark: bool = False
 
     @contextmanager
     def faults(self, *script: Fault, any_commit: bool = False) -> Iterator[None]:
@@ -123,6 +134,12 @@ class FaultProxy:
             unmet = len(self.script)
             self.script.clear()
         assert not unmet, f"{unmet} faults were not met"
+
+    def goes_dark(self, forward: Forward) -> Answer | None:
+        """The server acts, and then cannot be reached at all until `dark` is set back."""
+        forward()
+        self.dark = True
+        return None
 
     def answer(self, commit: bytes, forward: Forward) -> Answer | None:
         if self.script and (self.any_commit or _moves_main(commit)):
@@ -156,7 +173,7 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
                     connection.close()
 
             is_commit = self.command == "POST" and _COMMIT.fullmatch(urlsplit(self.path).path)
-            answer = proxy.answer(body, forward) if is_commit else forward()
+            answer = None if proxy.dark else proxy.answer(body, forward) if is_commit else forward()
             if answer is None:
                 self.close_connection = True
                 return
