@@ -6,15 +6,20 @@ from decimal import Decimal
 
 from pyiceberg.expressions import (
     AlwaysTrue,
+    And,
     BooleanExpression,
     BoundPredicate,
     LiteralPredicate,
+    NotEqualTo,
+    NotIn,
+    NotStartsWith,
+    Or,
     Reference,
     SetPredicate,
     UnboundPredicate,
 )
 from pyiceberg.expressions import parser as language
-from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
+from pyiceberg.expressions.visitors import BooleanExpressionVisitor, rewrite_not, visit
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, TimestampType, TimestamptzType
 from pyparsing import ParseException
@@ -23,35 +28,51 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.columns import no_column
 
-__all__ = ["condition_of"]
+__all__ = ["condition_of", "is_negative"]
 
 _EXAMPLE = "n > 10 AND note = 'x'"
 
 
 def condition_of(
-    row_filter: str | BooleanExpression | None, schema: Schema, identifier: TableIdentifier
+    row_filter: str | BooleanExpression | None,
+    schema: Schema,
+    identifier: TableIdentifier,
+    *,
+    argument: str = "row_filter",
 ) -> BooleanExpression:
     """The filter as an expression, every row without one, or a ConfigurationError that says what is wrong with it."""
     if row_filter is None:
         return AlwaysTrue()
     if not isinstance(row_filter, str | BooleanExpression):
         raise ConfigurationError(
-            f"row_filter is a {type(row_filter).__name__}; write a text like {_EXAMPLE}, or an expression of PyIceberg"
+            f"{argument} is a {type(row_filter).__name__}; write a text like {_EXAMPLE}, or an expression of PyIceberg"
         )
     try:
         parsed = language.parse(row_filter) if isinstance(row_filter, str) else row_filter
     except ParseException as exc:
         raise ConfigurationError(
-            f"row_filter {row_filter!r} cannot be read at character {exc.column}; write it like {_EXAMPLE}"
+            f"{argument} {row_filter!r} cannot be read at character {exc.column}; write it like {_EXAMPLE}"
         ) from None
     except ValueError as exc:
-        raise ConfigurationError(f"row_filter {row_filter!r} cannot be read: {exc}") from exc
+        raise ConfigurationError(f"{argument} {row_filter!r} cannot be read: {exc}") from exc
     problems = visit(parsed, _Problems(schema))
     if problems:
         raise ConfigurationError(
-            f"row_filter {str(row_filter)!r} does not fit table '{identifier}': {'; '.join(problems)}"
+            f"{argument} {str(row_filter)!r} does not fit table '{identifier}': {'; '.join(problems)}"
         )
     return parsed
+
+
+def is_negative(condition: BooleanExpression) -> bool:
+    """Does it say what a value is not? Iceberg lets `x != 1` be true for a partition of NULL, SQL for no row."""
+    parts = [rewrite_not(condition)]
+    while parts:
+        one = parts.pop()
+        if isinstance(one, NotEqualTo | NotIn | NotStartsWith):
+            return True
+        if isinstance(one, And | Or):
+            parts += [one.left, one.right]
+    return False
 
 
 class _Problems(BooleanExpressionVisitor[list[str]]):

@@ -18,7 +18,16 @@ from pyiceberg.table.update import (
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, check_name
 
-__all__ = ["create_ref", "fast_forward", "known_snapshot", "move_main", "remove_ref", "snapshot_at", "snapshots_told"]
+__all__ = [
+    "create_ref",
+    "fast_forward",
+    "known_snapshot",
+    "move_main",
+    "publish",
+    "remove_ref",
+    "snapshot_at",
+    "snapshots_told",
+]
 
 # As many snapshots as an error names.
 _TOLD = 5
@@ -76,7 +85,7 @@ def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int) -> No
             f"snapshot {snapshot_id} is not in the history of '{identifier}', so the table cannot be rolled back to it"
         )
     if head is not None and head.snapshot_id != snapshot_id:
-        _commit(table, {MAIN_BRANCH: head.snapshot_id}, [_set_main(table, snapshot_id)])
+        _commit(table, {MAIN_BRANCH: head.snapshot_id}, [_set_branch(table, MAIN_BRANCH, snapshot_id)])
 
 
 def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remove: bool = False) -> None:
@@ -95,10 +104,17 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
             f"main of '{identifier}' moved after branch {branch!r} began: publishing it would lose what main gained; "
             f"write the branch again from main's head"
         )
-    updates: list[TableUpdate] = [_set_main(table, ref.snapshot_id)]
+    updates: list[TableUpdate] = [_set_branch(table, MAIN_BRANCH, ref.snapshot_id)]
     if remove:
         updates.append(RemoveSnapshotRefUpdate(ref_name=branch))
     _commit(table, {MAIN_BRANCH: head.snapshot_id if head else None, branch: ref.snapshot_id}, updates)
+
+
+def publish(table: Table, branch: str, *, to: str, expected: int) -> None:
+    """Move `to` from the snapshot where it must still be to the head of a branch, and end the branch, in one commit."""
+    staged = table.metadata.refs[branch].snapshot_id
+    updates: list[TableUpdate] = [_set_branch(table, to, staged), RemoveSnapshotRefUpdate(ref_name=branch)]
+    _commit(table, {to: expected, branch: staged}, updates)
 
 
 def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> Snapshot:
@@ -143,16 +159,16 @@ def _ancestors(table: Table, head: Snapshot | None) -> set[int]:
     return {snapshot.snapshot_id for snapshot in ancestors_of(head, table.metadata)}
 
 
-def _set_main(table: Table, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """Point main to a snapshot, its retention as it was."""
-    main = table.metadata.refs.get(MAIN_BRANCH)
+def _set_branch(table: Table, name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Point a branch to a snapshot, its retention as it was."""
+    kept = table.metadata.refs.get(name)
     return SetSnapshotRefUpdate(
-        ref_name=MAIN_BRANCH,
+        ref_name=name,
         type=SnapshotRefType.BRANCH,
         snapshot_id=snapshot_id,
-        max_ref_age_ms=main.max_ref_age_ms if main else None,
-        max_snapshot_age_ms=main.max_snapshot_age_ms if main else None,
-        min_snapshots_to_keep=main.min_snapshots_to_keep if main else None,
+        max_ref_age_ms=kept.max_ref_age_ms if kept else None,
+        max_snapshot_age_ms=kept.max_snapshot_age_ms if kept else None,
+        min_snapshots_to_keep=kept.min_snapshots_to_keep if kept else None,
     )
 
 

@@ -7,12 +7,13 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, NotEqualTo, NotIn, NotStartsWith, Or
-from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.table import FileScanTask, Table
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
 from floe_core.models import WriteMode
+from floe_iceberg.filters import is_negative
 from floe_iceberg.slices import matches
 from floe_iceberg.staging import Stager, read_rows
 from floe_iceberg.write_request import WriteRequest
@@ -130,19 +131,7 @@ def _refuse_nothing(request: WriteRequest, table: Table, stager: Stager) -> None
 
 def _is_whole(task: FileScanTask, condition: BooleanExpression) -> bool:
     """Are all rows of the file certain to be replaced? Its partition says so, if NULL cannot make a difference."""
-    return isinstance(task.residual, AlwaysTrue) and not _is_negative(condition)
-
-
-def _is_negative(condition: BooleanExpression) -> bool:
-    """Iceberg lets `x != 1` be true for a partition where x is NULL, but for no row of it."""
-    parts = [rewrite_not(condition)]
-    while parts:
-        one = parts.pop()
-        if isinstance(one, NotEqualTo | NotIn | NotStartsWith):
-            return True
-        if isinstance(one, And | Or):
-            parts += [one.left, one.right]
-    return False
+    return isinstance(task.residual, AlwaysTrue) and not is_negative(condition)
 
 
 def _replace_partitions(request: WriteRequest, table: Table, stager: Stager) -> Replacement:

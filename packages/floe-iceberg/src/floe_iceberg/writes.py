@@ -90,5 +90,5 @@ def _condition(request: WriteRequest, schema: Schema) -> BooleanExpression | Non
     if request.slice is not None:
         return slice_filter(request.slice, schema)
     if request.overwrite_filter is not None:
-        return condition_of(request.overwrite_filter, schema, request.identifier)
+        return condition_of(request.overwrite_filter, schema, request.identifier, argument="overwrite_filter")
     return None

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 from pyspark.sql import DataFrame, DataFrameWriterV2
 
 from floe_core.errors import CommitStateUnknownError, ConcurrencyConflictError, FloeError, FloeStorageError
@@ -31,6 +30,7 @@ from floe_core.telemetry import Operation
 from floe_iceberg import doubt
 from floe_iceberg.doubt import Outcome, Verdict
 from floe_iceberg.errors import translated
+from floe_iceberg.refs import publish
 from floe_iceberg.snapshots import find_writes
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.errors import is_doubt, translate
@@ -136,25 +136,11 @@ class Commit:
 
     def _publish(self, branch: str, head: Snapshot) -> None:
         """Move the target from the head that was looked at to the branch's, and end the branch, in one commit."""
-        identifier, target = self.request.identifier, self.request.branch
+        identifier = self.request.identifier
         table = self.request.manager.load_table(identifier)
-        staged, kept = table.metadata.refs[branch], table.metadata.refs.get(target)
-        update = SetSnapshotRefUpdate(
-            ref_name=target,
-            type=SnapshotRefType.BRANCH,
-            snapshot_id=staged.snapshot_id,
-            max_ref_age_ms=kept.max_ref_age_ms if kept else None,
-            max_snapshot_age_ms=kept.max_snapshot_age_ms if kept else None,
-            min_snapshots_to_keep=kept.min_snapshots_to_keep if kept else None,
-        )
-        asserted = (
-            AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId(ref=target, snapshot_id=head.snapshot_id),
-            AssertRefSnapshotId(ref=branch, snapshot_id=staged.snapshot_id),
-        )
         try:
             with translated("publish", identifier):
-                table.catalog.commit_table(table, asserted, (update, RemoveSnapshotRefUpdate(ref_name=branch)))
+                publish(table, branch, to=self.request.branch, expected=head.snapshot_id)
         except ConcurrencyConflictError as exc:
             raise _MovedError(
                 f"somebody else changed '{identifier}' meanwhile; nothing was written: run it again", detail=exc.detail

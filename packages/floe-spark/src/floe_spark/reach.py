@@ -14,13 +14,10 @@ from pyiceberg.expressions import (
     BooleanExpression,
     GreaterThanOrEqual,
     LessThanOrEqual,
-    NotEqualTo,
-    NotIn,
-    NotStartsWith,
     Or,
 )
 from pyiceberg.expressions.literals import literal
-from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
@@ -34,6 +31,8 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
+
+from floe_iceberg.filters import is_negative
 
 __all__ = ["reach_of", "specs_in_use"]
 
@@ -59,7 +58,7 @@ def reach_of(table: Table, head: Snapshot, condition: BooleanExpression) -> Bool
     try:
         bound = bind(schema, condition, case_sensitive=True)
         touched = list(table.scan(row_filter=condition, snapshot_id=head.snapshot_id).plan_files())
-        whole = all(isinstance(task.residual, AlwaysTrue) for task in touched) and not _is_negative(condition)
+        whole = all(isinstance(task.residual, AlwaysTrue) for task in touched) and not is_negative(condition)
         if whole or not touched:
             return None
         files = [task.file for task in table.scan(snapshot_id=head.snapshot_id).plan_files()]
@@ -69,18 +68,6 @@ def reach_of(table: Table, head: Snapshot, condition: BooleanExpression) -> Bool
     reaches = [found for one in columns if (found := _along(one, schema, touched, files)) is not None]
     # The condition itself stays in: somebody else's row there is a conflict even where no file was.
     return Or(condition, min(reaches, key=lambda one: one.size).condition) if reaches else AlwaysTrue()
-
-
-def _is_negative(condition: BooleanExpression) -> bool:
-    """Iceberg lets `x != 1` be true for a partition where x is NULL, but for no row of it."""
-    parts = [rewrite_not(condition)]
-    while parts:
-        one = parts.pop()
-        if isinstance(one, NotEqualTo | NotIn | NotStartsWith):
-            return True
-        if isinstance(one, And | Or):
-            parts += [one.left, one.right]
-    return False
 
 
 @dataclass

@@ -195,7 +195,7 @@ def _guard(request: WriteRequest, frame: DataFrame, schema: Schema) -> Guard | N
     if request.slice is not None:
         return Guard(frame, slice_filter(request.slice, schema), schema, request.identifier, str(request.slice))
     if request.overwrite_filter is not None:
-        condition = condition_of(request.overwrite_filter, schema, request.identifier)
+        condition = condition_of(request.overwrite_filter, schema, request.identifier, argument="overwrite_filter")
         return Guard(frame, condition, schema, request.identifier, str(request.overwrite_filter))
     return None
 
