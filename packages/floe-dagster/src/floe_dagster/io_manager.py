@@ -22,6 +22,7 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import MaterializationMetadata, SnapshotInfo, WriteMode
 from floe_dagster.partitions import partition_transform, table_slice
 from floe_dagster.resources import LakeResource
+from floe_iceberg.slices import slice_filter
 from floe_spark import Lake, WriteResult
 
 __all__ = ["IcebergIOManager", "table_of"]
@@ -64,11 +65,12 @@ class IcebergIOManager(ConfigurableIOManager):
         metadata = context.definition_metadata
         column = _partition_column(context, metadata, asset)
         mode = _write_mode(metadata, asset, partitioned=column is not None)
+        written = _slice(context, column, asset)
         result = self._lake.write(
             obj,
             table_of(context.asset_key.path, self._lake),
             mode=mode,
-            slice=_slice(context, column, asset),
+            slice=written,
             partition_by=[partition_transform(context.asset_partitions_def, column=column, asset=asset)]
             if column
             else (),
@@ -81,7 +83,7 @@ class IcebergIOManager(ConfigurableIOManager):
                 f"{asset} was written before by this run or the run it retries (snapshot "
                 f"{result.snapshot.snapshot_id}); it was not written again"
             )
-        self._describe(context, mode, result)
+        self._describe(context, mode, result, written)
 
     def load_input(self, context: InputContext) -> DataFrame:
         asset = context.asset_key.to_user_string()
@@ -99,7 +101,9 @@ class IcebergIOManager(ConfigurableIOManager):
             return self._lake.read(table).limit(0)
         return self._lake.read(table, slice=_slice(context, column, asset))
 
-    def _describe(self, context: OutputContext, mode: WriteMode, result: WriteResult) -> None:
+    def _describe(
+        self, context: OutputContext, mode: WriteMode, result: WriteResult, written: TableSlice | None
+    ) -> None:
         identifier = table_of(context.asset_key.path, self._lake)
         table = self._lake.tables.load_table(identifier)
         snapshot = result.snapshot
@@ -113,7 +117,7 @@ class IcebergIOManager(ConfigurableIOManager):
         )
         context.add_output_metadata(
             {
-                **_row_count(context, snapshot),
+                **self._row_count(context, snapshot, written),
                 "dagster/table_name": facts.table,
                 "dagster/uri": table.location(),
                 "dagster/column_schema": TableSchema(
@@ -134,14 +138,19 @@ class IcebergIOManager(ConfigurableIOManager):
             }
         )
 
+    def _row_count(self, context: OutputContext, snapshot: SnapshotInfo, written: TableSlice | None) -> dict[str, int]:
+        """Dagster's own key for the number of rows, where it is true: of several partitions only the sum is known.
 
-def _row_count(context: OutputContext, snapshot: SnapshotInfo) -> dict[str, int]:
-    """Dagster's own key for the number of rows, where it is true: a write of several partitions knows only the sum."""
-    if not context.has_asset_partitions:
-        return {"dagster/row_count": snapshot.count("total-records")}
-    if len(context.asset_partition_keys) == 1:
-        return {"dagster/partition_row_count": snapshot.count("added-records")}
-    return {}
+        Counted in the table: the rows a commit added may include neighbours that lay in the same file.
+        """
+        if written is None:
+            return {"dagster/row_count": snapshot.count("total-records")}
+        if len(context.asset_partition_keys) > 1:
+            return {}
+        tables, identifier = self._lake.tables, table_of(context.asset_key.path, self._lake)
+        inside = slice_filter(written, tables.load_table(identifier).schema())
+        rows = tables.scan(identifier, row_filter=inside, snapshot_id=snapshot.snapshot_id).count()
+        return {"dagster/partition_row_count": rows}
 
 
 def table_of(key: Any, lake: Lake) -> TableIdentifier:
