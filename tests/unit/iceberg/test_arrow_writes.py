@@ -329,3 +329,60 @@ def test_a_table_of_other_files_is_for_spark(manager: IcebergTableManager) -> No
 def test_snapshot_properties_are_texts(manager: IcebergTableManager, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="snapshot_properties must be texts"):
         manager.write_data(T, events(0), mode="append", snapshot_properties=wrong)
+
+
+def test_a_table_created_and_dropped_by_others_meanwhile_leaves_ours_whole(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog: Any = manager.catalog_plugin.connect()
+    commit, sent = catalog.commit_table, []
+
+    def first_refused(*request: Any) -> Any:
+        sent.append(1)
+        if len(sent) == 1:
+            raise CommitFailedException("it exists")
+        return commit(*request)
+
+    monkeypatch.setattr(catalog, "commit_table", first_refused)
+    manager.write_data(T, events(0), mode="append")
+    assert len(manager.scan(T).to_arrow()) == 5
+
+
+def test_two_creators_with_other_partitions_both_land_in_the_right_ones(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = [PartitionTransform(source_column="id", transform_type=PartitionTransformType.IDENTITY)]
+    ours = [PartitionTransform(source_column="id", transform_type=PartitionTransformType.BUCKET, num_buckets=2)]
+    _Meanwhile(manager, monkeypatch, lambda: manager.write_data(T, events(0), mode="append", partition_by=theirs))
+    manager.write_data(T, events(1), mode="append", partition_by=ours)
+    for number in range(5):
+        assert len(manager.scan(T, row_filter=f"id = {number}").to_arrow()) == 2
+
+
+def test_a_branch_that_went_meanwhile_is_not_begun_anew(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.write_data(T, events(0), mode="append")
+    manager.create_branch(T, "audit")
+    _Meanwhile(manager, monkeypatch, lambda: manager.remove_branch(T, "audit"))
+    with pytest.raises(ConcurrencyConflictError, match=r"no branch 'audit'.*was there when the write began"):
+        manager.write_data(T, events(1), mode="append", branch="audit")
+    assert list(manager.load_table(T).refs()) == ["main"]
+
+
+def test_writes_to_main_and_to_a_branch_at_once_all_land(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.write_data(T, events(0), mode="append")
+    manager.create_branch(T, "audit")
+    _Meanwhile(manager, monkeypatch, lambda: manager.write_data(T, events(1), mode="append"))
+    manager.write_data(T, events(2), mode="append", branch="audit")
+    assert len(manager.scan(T).to_arrow()) == 10
+    assert len(manager.scan(T, ref="audit").to_arrow()) == 10
+
+
+def test_main_is_not_published_to_itself(manager: IcebergTableManager) -> None:
+    manager.write_data(T, events(0), mode="append")
+    with pytest.raises(ConfigurationError, match="is what other branches are published to"):
+        manager.fast_forward(T, "main", remove=True)
+    assert len(manager.scan(T).to_arrow()) == 5

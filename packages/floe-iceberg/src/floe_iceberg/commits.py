@@ -13,11 +13,13 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     ServerError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
 from sqlalchemy.exc import DatabaseError
@@ -25,6 +27,7 @@ from sqlalchemy.exc import DatabaseError
 from floe_core.errors import (
     CommitStateUnknownError,
     ConcurrencyConflictError,
+    ConfigurationError,
     FloeStorageError,
     TableNotFoundError,
 )
@@ -37,7 +40,7 @@ from floe_iceberg.schema import SchemaChange, apply_to, plan_change
 from floe_iceberg.snapshots import snapshot_info
 from floe_iceberg.staging import Staged, Stager, read_rows
 from floe_iceberg.types import Fitting
-from floe_iceberg.write_request import WriteRequest, WriteResult
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
 
 __all__ = ["Commit", "begin"]
 
@@ -47,7 +50,7 @@ _DOUBTFUL_ATTEMPTS = 5
 _LONGEST_WAIT_SECONDS = 3.0
 _CONFLICT = (CommitFailedException, TableAlreadyExistsError)
 # After these nobody knows whether the commit was applied.
-_DOUBTFUL = (CommitStateUnknownException, ServerError, DatabaseError, OSError)
+_DOUBTFUL = (CommitStateUnknownException, ServerError, ServiceUnavailableError, DatabaseError, OSError)
 
 
 def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Transaction, SchemaChange]:
@@ -70,7 +73,13 @@ class _OneCommit(Transaction):
 
     def commit_transaction(self) -> Table:
         requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
-        self._table._do_commit(updates=self._updates, requirements=requirements)
+        try:
+            self._table._do_commit(updates=self._updates, requirements=requirements)
+        except ValueError as exc:
+            # Somebody wrote to another branch: the head asserted is right, the snapshot's place in the order is not.
+            if "sequence number" in str(exc):
+                raise CommitFailedException(str(exc)) from exc
+            raise
         return self._table
 
 
@@ -94,7 +103,11 @@ class Commit:
         first = table
         refused: list[Snapshot] = []
         doubtful = 0
-        snapshot_id = self._add_snapshot(transaction, table)
+        try:
+            snapshot_id = self._add_snapshot(transaction, table)
+        except BaseException:
+            self.staged.discard(transaction._table.io)  # nothing was sent yet
+            raise
         for number in itertools.count(1):
             failure = _failure_of(transaction)
             if failure is None:
@@ -115,10 +128,10 @@ class Commit:
                 raise failure
             if last:
                 raise self._given_up(failure) from failure
-            if isinstance(failure, _CONFLICT):
-                refused += [one for one in transaction.table_metadata.snapshots if one.snapshot_id == snapshot_id]
             present = self._same(first, verdict.table)
             if present is not None:  # otherwise the same request again: it asserts that there is no table
+                if isinstance(failure, _CONFLICT):
+                    refused += [one for one in transaction.table_metadata.snapshots if one.snapshot_id == snapshot_id]
                 table = present
                 transaction, change = self._rebased(table)
                 snapshot_id = self._add_snapshot(transaction, table)
@@ -162,13 +175,12 @@ class Commit:
 
     def _rebased(self, table: Table) -> tuple[Transaction, SchemaChange]:
         """The same files on top of what others committed; staged again only if they would mean something else now."""
+        try:
+            check_branch(table, self.request.identifier, self.request.branch)
+        except ConfigurationError as exc:
+            raise ConcurrencyConflictError(f"{exc}; it was there when the write began") from exc
         transaction, change = begin(self.request, table, self.data)
-        metadata = transaction.table_metadata
-        if (
-            metadata.default_spec_id != self.staged.metadata.default_spec_id
-            or metadata.location != self.staged.metadata.location
-            or not _ids_agree(self.staged.metadata.schema(), metadata.schema())
-        ):
+        if not _means_the_same(self.staged.metadata, transaction.table_metadata):
             if self.replacement.removed:
                 raise ConcurrencyConflictError(
                     f"the layout of '{self.request.identifier}' was changed by somebody else meanwhile; nothing was "
@@ -211,8 +223,8 @@ def _failure_of(transaction: Transaction) -> Exception | None:
 
 
 def _attempts(table: Table | None) -> int:
-    said = table.properties.get(TableProperties.COMMIT_NUM_RETRIES) if table is not None else None
-    return int(said) + 1 if said is not None else _ATTEMPTS
+    said = table.properties.get(TableProperties.COMMIT_NUM_RETRIES, "") if table is not None else ""
+    return int(said) + 1 if said.isdecimal() else _ATTEMPTS
 
 
 def _may_be_repeated(exc: Exception) -> bool:
@@ -221,10 +233,15 @@ def _may_be_repeated(exc: Exception) -> bool:
     return isinstance(exc, (*_CONFLICT, *_DOUBTFUL)) and not local
 
 
-def _ids_agree(staged: Schema, now: Schema) -> bool:
-    """Do the columns of the staged files mean the same columns of the table as it is now?"""
-    ids = index_by_name(now)
-    return all(ids.get(name) == field_id for name, field_id in index_by_name(staged).items())
+def _means_the_same(staged: TableMetadata, now: TableMetadata) -> bool:
+    """Are files that were staged for the one right for the other: place, partitions, ids of the columns?"""
+    ids = index_by_name(now.schema())
+    return (
+        staged.location == now.location
+        and staged.default_spec_id == now.default_spec_id
+        and staged.spec() == now.spec()
+        and all(ids.get(name) == field_id for name, field_id in index_by_name(staged.schema()).items())
+    )
 
 
 def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Staged:

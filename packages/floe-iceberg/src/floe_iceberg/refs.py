@@ -94,6 +94,8 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
     `remove` ends the branch in the same commit.
     """
     ref = table.metadata.refs.get(branch)
+    if branch == MAIN_BRANCH:
+        raise ConfigurationError(f"main of '{identifier}' is what other branches are published to; name one of them")
     if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         raise ConfigurationError(
             f"table '{identifier}' has no branch {branch!r} (there: {_names(table, SnapshotRefType.BRANCH)})"
