@@ -23,11 +23,13 @@ from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
 from floe_core.errors import ConfigurationError
+from floe_iceberg.partition_values import plain
 from floe_iceberg.types import Fitting
 
 __all__ = ["Staged", "Stager", "read_rows"]
@@ -59,11 +61,18 @@ class Staged:
 
 
 class _Key(PartitionKey):
-    """A partition key that may hold one column under two transforms."""
+    """A partition key that may hold one column under two transforms, and what a transform made as it is."""
 
     @cached_property
     def partition(self) -> Record:
-        return Record(*(partition_record_value(one.field, one.value, self.schema) for one in self.field_values))
+        return Record(
+            *(
+                plain(partition_record_value(one.field, one.value, self.schema))
+                if isinstance(one.field.transform, IdentityTransform)
+                else one.value
+                for one in self.field_values
+            )
+        )
 
 
 class Stager:
@@ -161,13 +170,15 @@ class Stager:
         codes = encoded[0].indices.cast(pa.int64())
         for one in encoded[1:]:
             codes = pc.add(pc.multiply(codes, len(one.dictionary)), one.indices.cast(pa.int64()))
+            # Anew from zero: of five fields with many values each, the product would not fit.
+            codes = codes.dictionary_encode().indices.cast(pa.int64())
         order = pc.sort_indices(codes)
         runs = pc.run_end_encode(codes.take(order), run_end_type=pa.int64())
         start = 0
         for end in runs.run_ends.to_pylist():
             places = order.slice(start, end - start)
             first = places[0].as_py()
-            key = tuple(one.dictionary[one.indices[first].as_py()].as_py() for one in encoded)
+            key = tuple(plain(one.dictionary[one.indices[first].as_py()].as_py()) for one in encoded)
             # A copy, so that a few rows of a quiet partition do not hold the whole batch in memory.
             yield key, batch if len(places) == len(batch) else batch.take(places)
             start = end
@@ -178,6 +189,8 @@ class Stager:
         name = self.schema.find_column_name(one.source_id) or ""
         first, *rest = [name] if name in batch.schema.names else name.split(".")
         values = pc.struct_field(batch.column(first), rest) if rest else batch.column(first)
+        if pa.types.is_large_binary(values.type):
+            values = values.cast(pa.binary())  # the only one that PyIceberg truncates
         values = one.transform.pyarrow_transform(source.field_type)(values)
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
@@ -246,7 +259,7 @@ class _OpenFile:
     partition: Record
     spec_id: int
     output: OutputFile
-    writer: FileFormatWriter
+    writer: FileFormatWriter | None
     schema: pa.Schema
     renaming: Fitting | None
     size: int = 0
@@ -257,12 +270,15 @@ class _OpenFile:
             batches = [self.renaming.fit(one) for one in batches]
         # The schema, not the batches, carries the field ids by which readers find the columns.
         table = pa.Table.from_batches(batches, schema=self.schema)
+        if self.writer is None:
+            raise AssertionError("a file is written to until it is closed")
         self.writer.write(table)
         self.size += table.nbytes
 
     def close(self) -> DataFile:
-        if self.file is None:
+        if self.file is None and self.writer is not None:
             statistics = self.writer.close()
+            self.writer = None  # it holds more than a megabyte, and there may be thousands of files
             self.file = DataFile.from_args(
                 content=DataFileContent.DATA,
                 file_path=self.output.location,
@@ -275,6 +291,8 @@ class _OpenFile:
                 **statistics.to_serialized_dict(),
             )
             self.file.spec_id = self.spec_id
+        if self.file is None:
+            raise AssertionError("closing it failed before")
         return self.file
 
 

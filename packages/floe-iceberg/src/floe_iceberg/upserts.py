@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual
+from pyiceberg.expressions.literals import FloatLiteral, literal
 from pyiceberg.table import Table
 
 from floe_core.errors import ConfigurationError, FloeStorageError
@@ -98,6 +99,8 @@ def _check_keys(request: WriteRequest, key: str, values: pa.ChunkedArray) -> Non
     problems = []
     if plain.null_count:
         problems.append(f"{plain.null_count} {'row has' if plain.null_count == 1 else 'rows have'} no {key}")
+    if pa.types.is_floating(plain.type) and (nans := pc.sum(pc.is_nan(plain)).as_py()):
+        problems.append(f"{nans} {'row has' if nans == 1 else 'rows have'} NaN as {key}")
     counted = plain.drop_null().value_counts()
     twice = counted.filter(pc.greater(counted.field("counts"), 1))
     if len(twice):
@@ -112,13 +115,15 @@ def _check_keys(request: WriteRequest, key: str, values: pa.ChunkedArray) -> Non
 
 def _among(key: str, values: pa.Array) -> BooleanExpression:
     distinct = values.unique()
+    # PyIceberg takes an infinite double for one that a float cannot hold, and looks for it nowhere.
+    told = FloatLiteral if pa.types.is_float32(values.type) else literal
     if len(distinct) <= _LISTED_KEYS:
         among: Any = In
-        return among(key, set(distinct.to_pylist()))  # type: ignore[no-any-return]
+        return among(key, {told(one) for one in distinct.to_pylist()})  # type: ignore[no-any-return]
     at_least: Any = GreaterThanOrEqual
     at_most: Any = LessThanOrEqual
     ends = pc.min_max(values).as_py()
-    return And(at_least(key, ends["min"]), at_most(key, ends["max"]))
+    return And(at_least(key, told(ends["min"])), at_most(key, told(ends["max"])))
 
 
 def _plain(values: pa.ChunkedArray) -> pa.Array:

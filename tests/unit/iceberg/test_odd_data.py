@@ -1,0 +1,144 @@
+"""Values, names and shapes that are rare and must not cost anybody a row: NaN, UUIDs, many partitions, odd names."""
+
+from __future__ import annotations
+
+import gc
+import math
+import struct
+import uuid
+from datetime import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import ParquetWriter
+from pyiceberg.avro.decoder_fast import CythonBinaryDecoder
+from pyiceberg.expressions import AlwaysTrue, EqualTo, LessThan
+from pyiceberg.expressions.visitors import residual_evaluator_of
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
+from tests.lakes import open_manager
+
+from floe_core.errors import FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import PartitionTransform
+from floe_iceberg import IcebergTableManager, staging
+from floe_iceberg.schema import to_iceberg_schema
+
+T = TableIdentifier.from_string("bronze.odd")
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> IcebergTableManager:
+    return open_manager(tmp_path)
+
+
+def by(column: str, transform: str = "identity", **more: int) -> list[PartitionTransform]:
+    return [PartitionTransform.model_validate({"source_column": column, "transform_type": transform, **more})]
+
+
+def rows(manager: IcebergTableManager, **options: Any) -> list[dict[str, Any]]:
+    return sorted(manager.scan(T, **options).to_arrow().to_pylist(), key=lambda row: str(row.get("v")))
+
+
+def uuids(*numbers: int | None) -> pa.Array:
+    values = [None if one is None else uuid.UUID(int=one).bytes for one in numbers]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+
+
+PARTITIONS: dict[str, tuple[pa.Array, list[PartitionTransform]]] = {
+    "doubles": (pa.array([0.1, 0.2, None]), by("x")),
+    "floats": (pa.array([0.1, 0.2, None], pa.float32()), by("x")),
+    "infinite floats": (pa.array([math.inf, -math.inf, 3e38], pa.float32()), by("x")),
+    "NaN": (pa.array([math.nan, 1.0, None]), by("x")),
+    "NaN among floats": (pa.array([math.nan, 1.0, None], pa.float32()), by("x")),
+    "negative zero": (pa.array([-0.0, 1.0, None]), by("x")),
+    "UUIDs": (uuids(5, 6, None), by("x")),
+    "buckets of UUIDs": (uuids(5, 7, None), by("x", "bucket", num_buckets=64)),
+    "times": (pa.array([time(12, 30), time(1), None]), by("x")),
+    "buckets of times": (pa.array([time(12, 30), time(1), None]), by("x", "bucket", num_buckets=64)),
+    "binary": (pa.array([b"ab", b"bb", None]), by("x")),
+    "truncated binary": (pa.array([b"ab", b"bb", None]), by("x", "truncate", width=1)),
+}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_partitions_are_found_again(manager: IcebergTableManager, kind: str) -> None:
+    values, partition_by = PARTITIONS[kind]
+    data = pa.table({"x": values, "v": [1, 2, 3]})
+    manager.write_data(T, data, mode="append", partition_by=partition_by)
+    for number, value in enumerate((11, 12, 13)):
+        one = pa.table({"x": values.slice(number, 1), "v": [value]})
+        for _ in range(2):
+            manager.write_data(T, one, mode="overwrite", dynamic_partitions=True)
+    assert [row["v"] for row in rows(manager)] == [11, 12, 13]
+    manager.write_data(T, data.slice(0, 1), mode="overwrite")
+    assert [row["v"] for row in rows(manager)] == [1]
+    manager.write_data(T, data.slice(0, 0), mode="overwrite", allow_empty=True)
+    assert rows(manager) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PARTITIONS if "NaN" not in kind])
+@pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "flat"])
+def test_keys_are_found_again(manager: IcebergTableManager, kind: str, is_partitioned: bool) -> None:
+    values, partition_by = PARTITIONS[kind]
+    data = pa.table({"x": values, "v": [1, 2, 3]}).slice(0, 2)
+    manager.write_data(T, data, mode="append", partition_by=partition_by if is_partitioned else [])
+    manager.write_data(T, data.set_column(1, "v", pa.array([7, 8])), mode="upsert", keys=["x"])
+    assert [row["v"] for row in rows(manager)] == [7, 8]
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_nan_is_no_key(manager: IcebergTableManager, others: int) -> None:
+    data = pa.table({"x": [math.nan, *map(float, range(others))]})
+    manager.write_data(T, data, mode="append")
+    with pytest.raises(FloeStorageError, match=r"by x: 1 row has NaN as x\. .*Nothing was written"):
+        manager.write_data(T, data, mode="upsert", keys=["x"])
+
+
+def test_rows_of_five_fields_with_many_values_lie_in_their_partitions(manager: IcebergTableManager) -> None:
+    # The numbers of the partitions were counted up to the product of all: 8192**5 is 2**65.
+    count = 8192
+    names = "abcde"
+    data = pa.table({name: pa.array(range(count)) for name in names})
+    found = manager.begin_table(T, to_iceberg_schema(data.schema), partition_by=[by(name)[0] for name in names])
+    stager = staging.Stager(found.table_metadata, manager.storage_plugin.get_pyiceberg_fileio())  # type: ignore[arg-type]
+    wrong = [
+        (partition, part.to_pylist())
+        for partition, part in stager.split(data.combine_chunks().to_batches()[0])
+        if [tuple(row.values()) for row in part.to_pylist()] != [tuple(partition[at] for at in range(5))]
+    ]
+    assert wrong == []
+
+
+def test_the_writers_of_closed_files_are_forgotten(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_OPEN_FILES", 2)
+    alive = []
+
+    def batches() -> Any:
+        for number in range(30):
+            yield pa.record_batch({"x": [number], "v": ["x" * 1000]})
+            alive.append(sum(isinstance(one, ParquetWriter) for one in gc.get_objects()))
+
+    monkeypatch.setattr(staging, "_WAITING_BYTES", 1)
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int64()), ("v", pa.string())]), batches())
+    before = sum(isinstance(one, ParquetWriter) for one in gc.get_objects())
+    manager.write_data(T, reader, mode="append", partition_by=by("x"))
+    assert max(alive) - before <= 2 + staging._WRITERS + 1
+
+
+def test_pyiceberg_still_needs_its_partition_values_mended() -> None:
+    assert CythonBinaryDecoder(struct.pack("<d", 0.1)).read_double() != 0.1, "_read_double can go"
+    with pytest.raises(ValueError, match="NaN"):
+        EqualTo("x", math.nan)  # type: ignore[call-arg, misc]  # otherwise _partition_predicate can go
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "n"))
+    schema = Schema(NestedField(1, "n", LongType()))
+    theirs: Any = type(residual_evaluator_of(spec, AlwaysTrue(), True, schema)).__bases__[0]
+    with pytest.raises(TypeError):  # otherwise _NullIsNothing can go
+        theirs(schema, spec, True, LessThan("n", 5)).residual_for(Record(None))  # type: ignore[call-arg, misc]
