@@ -93,6 +93,7 @@ class Commit:
     staged: Staged
     replacement: Replacement
     op: Operation
+    discards: bool = True  # the files are this commit's own: they go if it is refused before it was sent
 
     def run(self, table: Table | None, transaction: Transaction, change: SchemaChange) -> WriteResult:
         """Send the snapshot until it is in the table, or it is certain that it will not be.
@@ -106,7 +107,8 @@ class Commit:
         try:
             snapshot_id = self._add_snapshot(transaction, table)
         except BaseException:
-            self.staged.discard(transaction._table.io)  # nothing was sent yet
+            if self.discards:
+                self.staged.discard(transaction._table.io)
             raise
         for number in itertools.count(1):
             failure = _failure_of(transaction)

@@ -11,6 +11,7 @@ from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
 )
@@ -20,6 +21,7 @@ from floe_core.identifiers import TableIdentifier, check_name
 
 __all__ = [
     "create_ref",
+    "discard",
     "fast_forward",
     "known_snapshot",
     "move_main",
@@ -117,6 +119,20 @@ def publish(table: Table, branch: str, *, to: str, expected: int) -> None:
     staged = table.metadata.refs[branch].snapshot_id
     updates: list[TableUpdate] = [_set_branch(table, to, staged), RemoveSnapshotRefUpdate(ref_name=branch)]
     _commit(table, {to: expected, branch: staged}, updates)
+
+
+def discard(table: Table, branch: str) -> None:
+    """Remove a branch with the snapshots that nothing else leads to; nothing happens if it is not there."""
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        return
+    others = [one.snapshot_id for name, one in table.metadata.refs.items() if name != branch]
+    kept = {found for other in others for found in _ancestors(table, table.snapshot_by_id(other))}
+    own = sorted(_ancestors(table, table.snapshot_by_id(ref.snapshot_id)) - kept)
+    updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=branch)]
+    if own:
+        updates.append(RemoveSnapshotsUpdate(snapshot_ids=own))
+    _commit(table, {branch: ref.snapshot_id}, updates)
 
 
 def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> Snapshot:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.typedef import Record
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
 from floe_core.models import WriteMode
@@ -18,7 +19,7 @@ from floe_iceberg.slices import matches
 from floe_iceberg.staging import Stager, read_rows
 from floe_iceberg.write_request import WriteRequest
 
-__all__ = ["NOTHING", "Replacement", "files_under", "replace_rows", "state_of"]
+__all__ = ["NOTHING", "Replacement", "files_of_partitions", "files_under", "replace_rows", "state_of"]
 
 
 class Finder(Protocol):
@@ -66,6 +67,19 @@ def files_under(condition: BooleanExpression, branch: str) -> Finder:
         if head is None or not _is_about(condition, table):
             return []
         return list(table.scan(row_filter=condition, snapshot_id=head.snapshot_id).plan_files())
+
+    return find
+
+
+def files_of_partitions(partitions: set[Record], spec_id: int, branch: str) -> Finder:
+    """The files of a branch that may hold rows of these partitions: theirs, and all under other specs."""
+
+    def find(table: Table, at: int | None = None) -> list[FileScanTask]:
+        return [
+            task
+            for task in files_under(AlwaysTrue(), branch)(table, at)
+            if task.file.spec_id != spec_id or task.file.partition in partitions
+        ]
 
     return find
 
@@ -144,13 +158,7 @@ def _replace_partitions(request: WriteRequest, table: Table, stager: Stager) -> 
         )
     partitions = set(stager.partitions)
 
-    def find(table: Table, at: int | None = None) -> list[FileScanTask]:
-        return [
-            task
-            for task in files_under(AlwaysTrue(), request.branch)(table, at)
-            if task.file.spec_id != spec_id or task.file.partition in partitions
-        ]
-
+    find = files_of_partitions(partitions, spec_id, request.branch)
     seen = _begin(request, table, find)
     removed = set()
     for task in seen:

@@ -17,12 +17,13 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.io.fileformat import FileFormatFactory, FileFormatModel, FileFormatWriter
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, partition_record_value
 from pyiceberg.schema import sanitize_column_names
-from pyiceberg.table import FileScanTask, TableProperties
+from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -32,7 +33,7 @@ from floe_core.errors import ConfigurationError
 from floe_iceberg.partition_values import plain
 from floe_iceberg.types import Fitting
 
-__all__ = ["Staged", "Stager", "read_rows"]
+__all__ = ["Made", "Staged", "Stager", "files_since", "read_rows"]
 
 # Rows of all partitions that may wait for their row group.
 _WAITING_BYTES = 192 * 2**20
@@ -314,3 +315,37 @@ def read_rows(metadata: TableMetadata, io: FileIO, task: FileScanTask) -> Iterat
     fitting = Fitting(schema_to_pyarrow(metadata.schema()))
     for batch in ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_record_batches([task]):
         yield fitting.fit(batch)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the commits of a branch added and removed."""
+
+    added: tuple[DataFile, ...]
+    removed: frozenset[str]
+
+
+def files_since(table: Table, head: Snapshot, branch: str) -> Made | None:
+    """The files that a branch added and removed since a snapshot.
+
+    None if they cannot be committed anew as they are: they delete rows without removing files, or the table is
+    partitioned in another way by now.
+    """
+    added: list[DataFile] = []
+    removed: set[str] = set()
+    for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata):
+        if snapshot.snapshot_id == head.snapshot_id:
+            break
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id != snapshot.snapshot_id:
+                continue
+            if manifest.content != ManifestContent.DATA:
+                return None
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                if entry.snapshot_id == snapshot.snapshot_id and entry.status == ManifestEntryStatus.ADDED:
+                    added.append(entry.data_file)
+                elif entry.snapshot_id == snapshot.snapshot_id and entry.status == ManifestEntryStatus.DELETED:
+                    removed.add(entry.data_file.file_path)
+    if any(file.spec_id != table.metadata.default_spec_id for file in added):
+        return None
+    return Made(tuple(added), frozenset(removed))

@@ -1,11 +1,12 @@
-"""Send a write to Spark, and find out what became of it: committed once, refused, or in doubt.
+"""Let Spark make the rows, and put them into the table: once, beside what others committed, or not at all.
 
-    act -> committed? -> done
-        -> refused    -> Floe's error for it; an append that only met other commits is sent again
-        -> in doubt   -> look the write id up: there, done; not there, repeat it on a branch that begins at the head
-                         just looked at, and publish that only if the head is still the same
+    stage    Spark computes the rows and commits them to a branch of their own, which begins at the target's head
+    publish  the control plane moves the target to that snapshot and ends the branch, if the head is still the same;
+             if others committed meanwhile, but not to the same rows, it commits the staged files on top of theirs
 
-A repetition on main could land beside a first commit that is still on its way: Spark rebases appends.
+So a commit of Spark whose answer was lost, or that is still on its way, can only meet the branch; and so can Iceberg's
+own clean-up, which runs inside of Spark and deletes the files of a commit that it takes for refused. What becomes of
+the target is decided by one request at a time that asserts what was looked at, and by the write id.
 """
 
 from __future__ import annotations
@@ -14,24 +15,34 @@ import itertools
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, DataFrameWriterV2
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from floe_core.errors import CommitStateUnknownError, ConcurrencyConflictError, FloeError, FloeStorageError
+from floe_core.errors import (
+    CatalogConnectionError,
+    CommitStateUnknownError,
+    ConcurrencyConflictError,
+    FloeError,
+    FloeStorageError,
+    TableNotFoundError,
+)
 from floe_core.models import SnapshotInfo
 from floe_core.telemetry import Operation
-from floe_iceberg import doubt
+from floe_iceberg import commits, doubt, refs
 from floe_iceberg.doubt import Outcome, Verdict
 from floe_iceberg.errors import translated
-from floe_iceberg.refs import publish
-from floe_iceberg.snapshots import find_writes
+from floe_iceberg.replacing import NOTHING, Finder, Replacement, state_of
+from floe_iceberg.snapshots import find_writes, snapshot_info
+from floe_iceberg.staging import Staged, files_since
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.errors import is_doubt, translate
 from floe_spark.frames import OUTSIDE, Guard
@@ -41,9 +52,12 @@ __all__ = ["Act", "Commit"]
 
 # Writes to a branch; to main if there is none.
 Act = Callable[[str | None], object]
+# Given the files that were staged, finds the files whose rows they replace.
+FinderOf = Callable[[Sequence[DataFile]], Finder]
 
-# Attempts of an append on tables that do not say it themselves, and of writes in doubt.
+# Attempts on tables that do not say it themselves; where they do, Iceberg has made them before it gives up.
 _ATTEMPTS = 20
+_ATTEMPTS_MORE = 3
 _DOUBTFUL_ATTEMPTS = 5
 _LONGEST_WAIT_SECONDS = 3.0
 
@@ -57,96 +71,194 @@ class Commit:
     table: Table | None
     guard: Guard | None = None
 
-    @property
-    def branch(self) -> str | None:
-        """The branch to write to, as Spark names it: main has no name."""
-        return None if self.request.branch == MAIN_BRANCH else self.request.branch
-
     def writer(self, frame: DataFrame, branch: str | None) -> DataFrameWriterV2:
         """A writer whose snapshot carries the write's summary."""
         options = {f"snapshot-property.{key}": value for key, value in self.request.summary.items()}
         return frame.writeTo(table_name(self.request.identifier, branch=branch)).options(**options)
 
-    def run(self, act: Act, *, appends_to: Table | None = None, staged_at: Snapshot | None = None) -> SnapshotInfo:
-        """Send the write until it is in the table, or it is certain that it will not be.
+    def found(self, branch: str | None = None) -> list[SnapshotInfo]:
+        """The snapshots of this write on its target, or on another branch."""
+        return find_writes(self._loaded(), self.request.write_id, branch=branch or self.request.branch)
+
+    def append(self, rows: DataFrame) -> SnapshotInfo:
+        """Add the rows; nothing that others commit is in their way."""
+        return self.run(lambda branch: self.writer(rows, branch).append(), finder=lambda _: NOTHING.find, fresh=True)
+
+    def run(self, act: Act, *, finder: FinderOf | None = None, fresh: bool = False, attempts: int = 1) -> SnapshotInfo:
+        """Write until it is in the table, or it is certain that it will not be.
 
         Args:
-            appends_to: On conflicts, a write that only adds rows is computed and sent again.
-            staged_at: Write to a branch that begins here, and publish it if the target is still at the same place.
+            finder: What the write replaces: if others left that alone, it is put on top of what they committed.
+                Without it, anything that others commit is a conflict.
+            fresh: Begin at the head as it is now, and not as it was when the write looked.
+            attempts: How often to compute the write anew after such a conflict.
         """
-        head, doubtful = staged_at, 0
+        head = self._head(self.table)
+        if head is None:
+            return self._run_on_target(act)
         for number in itertools.count(1):
-            failure = self._failure_of(act, head)
+            if fresh:
+                present = self._loaded()
+                done = find_writes(present, self.request.write_id, branch=self.request.branch)
+                if done:
+                    return doubt.only_one(done, self.request.identifier)
+                head = self._head(present) or head
+            staged = self._stage(act, head)
+            try:
+                return self._published(staged, head) or self._put_on_top(staged, head, finder)
+            except _MovedError as exc:
+                if number >= attempts:
+                    raise ConcurrencyConflictError(str(exc)) from exc
+            finally:
+                self._drop(staged)
+            self._pause(number)
+        raise AssertionError("the loop ends by itself")
+
+    def _run_on_target(self, act: Act) -> SnapshotInfo:
+        """Create the table, or write to one that has no snapshot yet: there is nothing that a branch could begin at."""
+        target = None if self.request.branch == MAIN_BRANCH else self.request.branch
+        for number in itertools.count(1):
+            failure = _failure_of(act, target)
             if failure is None:
                 return self._committed()
             verdict = self._settled(failure)
             if verdict.snapshot is not None:
                 return verdict.snapshot
-            if is_doubt(failure) or (doubtful and isinstance(failure, _MovedError)):
-                doubtful += 1
-                head = self._pin(verdict.table, failure, last=doubtful > _DOUBTFUL_ATTEMPTS)
+            if is_doubt(failure):
+                # To create is to assert that there is no table: it may be repeated.
+                if self.table is not None or number > _DOUBTFUL_ATTEMPTS:
+                    raise self._in_doubt() from failure
             else:
-                error = self._replaced(verdict.table) or self._explained(failure)
+                error = self._explained(failure)
                 if error is None:
                     raise failure
-                if number >= _attempts(appends_to) or not _met_commits(error):
+                if not _met_commits(error) or number >= self._attempts(1):
                     raise error from failure
-            self.op.event("retrying")
-            time.sleep(random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number)))  # noqa: S311 - jitter
+            self._pause(number)
         raise AssertionError("the loop ends by itself")
 
-    def _failure_of(self, act: Act, head: Snapshot | None) -> Exception | None:
-        """Send it, once; None means that the catalog acknowledged it."""
-        try:
-            if head is None:
-                _send(act, self.branch)
+    def _stage(self, act: Act, head: Snapshot) -> str:
+        """Let Spark write to a new branch at this snapshot; only it and the write know its name."""
+        for number in itertools.count(1):
+            name = self._new_branch(head)
+            try:
+                failure = _failure_of(act, name)
+                if failure is None or (is_doubt(failure) and self._arrived(name)):
+                    return name
+            except BaseException:
+                self._drop(name)
+                raise
+            # Nothing of this attempt can reach the target: it is thrown away, wherever it got to.
+            self._drop(name)
+            if is_doubt(failure):
+                if number >= _DOUBTFUL_ATTEMPTS:
+                    raise CatalogConnectionError(
+                        f"the catalog did not answer while '{self.request.identifier}' was being written; nothing "
+                        f"was written: run it again"
+                    ) from failure
             else:
-                with self._staged(head) as branch:
-                    _send(act, branch)
-                    self._publish(branch, head)
+                error = self._explained(failure)
+                if error is None:
+                    raise failure
+                if not _met_commits(error) or number >= self._attempts(_ATTEMPTS_MORE):
+                    raise error from failure
+            self._pause(number)
+        raise AssertionError("the loop ends by itself")
+
+    def _new_branch(self, head: Snapshot) -> str:
+        for attempt in _trying(_ATTEMPTS, ConcurrencyConflictError, CatalogConnectionError, CommitStateUnknownError):
+            with attempt:
+                # A new name each time: one whose answer was lost may still come to be, and ages out by itself.
+                name, identifier = f"floe_{uuid.uuid4().hex[:12]}", self.request.identifier
+                with translated("stage", identifier):
+                    refs.create_ref(
+                        self._loaded(),
+                        identifier,
+                        name,
+                        SnapshotRefType.BRANCH,
+                        snapshot_id=head.snapshot_id,
+                        max_age=timedelta(days=1),
+                    )
+        return name
+
+    def _arrived(self, branch: str) -> bool:
+        with suppress(FloeError):
+            return bool(self.found(branch))
+        return False
+
+    def _published(self, branch: str, head: Snapshot) -> SnapshotInfo | None:
+        """Move the target to what was staged; None if it is not at the head any more."""
+        for number in itertools.count(1):
+            table = self._loaded()
+            staged = table.snapshot_by_name(branch)
+            failure = self._failure_of_publishing(table, branch, head) if staged is not None else _gone(branch)
+            if failure is None and staged is not None:
+                return snapshot_info(staged)
+            verdict = self._settled(failure)
+            if verdict.snapshot is not None:
+                return verdict.snapshot
+            now = self._head(self._same(verdict.table))
+            if now is None or now.snapshot_id != head.snapshot_id:
+                return None
+            conflict = isinstance(failure, ConcurrencyConflictError)
+            if failure is not None and not conflict and not is_doubt(failure):
+                raise failure
+            if number >= (_ATTEMPTS if conflict else _DOUBTFUL_ATTEMPTS):
+                raise self._in_doubt() from failure
+            self._pause(number)
+        raise AssertionError("the loop ends by itself")
+
+    def _failure_of_publishing(self, table: Table, branch: str, head: Snapshot) -> Exception | None:
+        try:
+            with translated("publish", self.request.identifier):
+                refs.publish(table, branch, to=self.request.branch, expected=head.snapshot_id)
         except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
             return exc
         return None
 
-    def _pin(self, table: Table | None, cause: Exception, *, last: bool) -> Snapshot | None:
-        """Where a repetition begins; None if it creates the table, which fails if that is there by now."""
-        replaced = self._replaced(table)
-        if replaced is not None:
-            raise replaced from cause
-        head = table.snapshot_by_name(self.request.branch) if table is not None else None
-        # A table without a snapshot has nothing to pin a branch to.
-        if last or (table is not None and head is None):
-            raise CommitStateUnknownError(
-                f"the catalog did not say whether write {self.request.write_id} to '{self.request.identifier}' is "
-                f"committed, and it is not there now; it may still arrive. Nothing was deleted: run the same write "
-                f"again, if it is there by then it is found by its id and not repeated"
-            ) from cause
-        return head
-
-    @contextmanager
-    def _staged(self, head: Snapshot) -> Iterator[str]:
-        name, manager, identifier = f"floe_{uuid.uuid4().hex[:12]}", self.request.manager, self.request.identifier
-        manager.create_branch(identifier, name, snapshot_id=head.snapshot_id, max_ref_age=timedelta(days=1))
-        try:
-            yield name
-        except BaseException:
-            with suppress(Exception):  # the branch ages out by itself; the first error is the one to tell
-                manager.remove_branch(identifier, name)
-            raise
-
-    def _publish(self, branch: str, head: Snapshot) -> None:
-        """Move the target from the head that was looked at to the branch's, and end the branch, in one commit."""
-        identifier = self.request.identifier
-        table = self.request.manager.load_table(identifier)
-        try:
-            with translated("publish", identifier):
-                publish(table, branch, to=self.request.branch, expected=head.snapshot_id)
-        except ConcurrencyConflictError as exc:
+    def _put_on_top(self, branch: str, head: Snapshot, finder: FinderOf | None) -> SnapshotInfo:
+        """Commit the staged files after the commits of others, if those left alone what is replaced."""
+        table = self._loaded()
+        made = files_since(table, head, branch)
+        if finder is None or made is None:
             raise _MovedError(
-                f"somebody else changed '{identifier}' meanwhile; nothing was written: run it again", detail=exc.detail
-            ) from exc
+                f"somebody else changed '{self.request.identifier}' meanwhile; nothing was written: run it again"
+            )
+        find = finder(made.added)
+        replacement = Replacement(find, state_of(find(table, head.snapshot_id)), made.removed)
+        staged = Staged(table.metadata, made.added)
+        commit = commits.Commit(
+            self.request, table.schema(), self.request.summary, staged, replacement, self.op, discards=False
+        )
+        self.op.event("retrying")
+        return commit.run(table, *commits.begin(self.request, table, table.schema())).snapshot
 
-    def _settled(self, cause: Exception) -> Verdict:
+    def _drop(self, branch: str) -> None:
+        """Forget a branch and what only it leads to, if it is still there; it ages out by itself otherwise."""
+        with suppress(Exception):  # the write's own outcome is the one to tell
+            for attempt in _trying(_DOUBTFUL_ATTEMPTS, FloeStorageError):
+                with attempt, translated("unstage", self.request.identifier):
+                    refs.discard(self._loaded(), branch)
+
+    def _loaded(self) -> Table:
+        table = self._same(self.request.manager.find_table(self.request.identifier))
+        if table is None:
+            raise TableNotFoundError(f"Table '{self.request.identifier}' was dropped meanwhile; nothing was written")
+        return table
+
+    def _same(self, now: Table | None) -> Table | None:
+        """The table as it is now, if it is still the one that was looked at and not another of its name."""
+        if self.table is not None and now is not None and now.metadata.table_uuid != self.table.metadata.table_uuid:
+            raise ConcurrencyConflictError(
+                f"'{self.request.identifier}' was dropped and created anew by somebody else meanwhile; nothing was "
+                f"written: run it again"
+            )
+        return now
+
+    def _head(self, table: Table | None) -> Snapshot | None:
+        return table.snapshot_by_name(self.request.branch) if table is not None else None
+
+    def _settled(self, cause: Exception | None) -> Verdict:
         request = self.request
         verdict = doubt.settle(
             lambda: request.manager.find_table(request.identifier),
@@ -158,23 +270,22 @@ class Commit:
             raise doubt.unknown(request.identifier, request.write_id) from cause
         return verdict
 
-    def _replaced(self, now: Table | None) -> ConcurrencyConflictError | None:
-        """What to say if the table is another one by now; it has its name, but none of its snapshots."""
-        if self.table is None or now is None or now.metadata.table_uuid == self.table.metadata.table_uuid:
-            return None
-        return ConcurrencyConflictError(
-            f"'{self.request.identifier}' was dropped and created anew by somebody else meanwhile; nothing was "
-            f"written: run it again"
-        )
-
     def _explained(self, exc: Exception) -> FloeError | None:
-        if isinstance(exc, _MovedError):
-            return ConcurrencyConflictError(str(exc), detail=exc.detail)
         if isinstance(exc, FloeError):
             return exc
         if self.guard is not None and OUTSIDE in str(exc):
             return self.guard.refusal()
-        return translate(exc, f"spark.{self.request.mode.value}", self.request.identifier)
+        error = translate(exc, f"spark.{self.request.mode.value}", self.request.identifier)
+        if error is not None:
+            self._same(self.request.manager.find_table(self.request.identifier))
+        return error
+
+    def _in_doubt(self) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            f"the catalog did not say whether write {self.request.write_id} to '{self.request.identifier}' is "
+            f"committed, and it is not there now; it may still arrive. Nothing was deleted: run the same write "
+            f"again, if it is there by then it is found by its id and not repeated"
+        )
 
     def _committed(self) -> SnapshotInfo:
         found = self.found()
@@ -185,24 +296,45 @@ class Commit:
             )
         return doubt.only_one(found, self.request.identifier)
 
-    def found(self, branch: str | None = None) -> list[SnapshotInfo]:
-        """The snapshots of this write on its branch, or on another one."""
-        table = self.request.manager.load_table(self.request.identifier)
-        return find_writes(table, self.request.write_id, branch=branch or self.request.branch)
+    def _attempts(self, otherwise: int) -> int:
+        """Iceberg repeats commits by itself where a table says how often; elsewhere it gives up after a few."""
+        told = self.table is not None and "commit.retry.num-retries" in self.table.properties
+        return otherwise if told or self.table is None else _ATTEMPTS
+
+    def _pause(self, number: int) -> None:
+        self.op.event("retrying")
+        time.sleep(random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number)))  # noqa: S311 - jitter
+
+
+def _trying(attempts: int, *errors: type[FloeError]) -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(errors),
+        stop=stop_after_attempt(attempts),
+        wait=wait_random_exponential(0.05, max=_LONGEST_WAIT_SECONDS),
+        reraise=True,
+    )
+
+
+def _gone(branch: str) -> ConcurrencyConflictError:
+    return ConcurrencyConflictError(f"somebody else removed the branch {branch!r} of a write that was under way")
 
 
 class _MovedError(ConcurrencyConflictError):
     """The target is not where it was when it was looked at."""
 
 
+def _failure_of(act: Act, branch: str | None) -> Exception | None:
+    """Send it, once; None means that the catalog acknowledged it."""
+    try:
+        _send(act, branch)
+    except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
+        return exc
+    return None
+
+
 def _send(act: Act, branch: str | None) -> None:
-    """The one place where commits leave; tests lose their answers here."""
+    """The one place where commits of Spark leave; tests lose their answers here."""
     act(branch)
-
-
-def _attempts(table: Table | None) -> int:
-    """Iceberg repeats commits by itself where a table says how often; elsewhere it gives up after a few."""
-    return _ATTEMPTS if table is not None and "commit.retry.num-retries" not in table.properties else 1
 
 
 def _met_commits(error: FloeError | None) -> bool:

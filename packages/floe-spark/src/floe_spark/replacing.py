@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, DataFrameWriterV2
@@ -13,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.models import SnapshotInfo
+from floe_iceberg.replacing import Finder, files_of_partitions, files_under
 from floe_iceberg.snapshots import snapshot_info
 from floe_spark.commits import Commit
 from floe_spark.filters import filter_condition
@@ -41,7 +44,7 @@ def replace_table(commit: Commit, frame: DataFrame, table: Table, base: Base) ->
                 f"refused to replace all rows of '{request.identifier}' by nothing; if that is meant, say allow_empty"
             )
 
-    return commit.run(act, staged_at=head if protected else None)
+    return commit.run(act)
 
 
 def replace_rows(
@@ -65,13 +68,16 @@ def replace_rows(
             kept = there.where(around & ~F.coalesce(exact, F.lit(False)))
             _overwriter(commit, frame.unionByName(kept), base, branch).overwrite(around)
 
+    def finder(_: Sequence[DataFile]) -> Finder:
+        return files_under(condition if reach is None else reach, commit.request.branch)
+
     try:
-        return commit.run(act)
+        return commit.run(act, finder=finder)
     except FloeStorageError as exc:
         if not _cuts_through_files(exc):
             raise
         reach = AlwaysTrue()  # the statistics were not what they seemed; read again, nothing was written
-    return commit.run(act)
+    return commit.run(act, finder=finder)
 
 
 def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
@@ -90,14 +96,17 @@ def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Bas
         if not commit.found(branch):  # Spark takes no rows for no write
             commit.writer(frame.limit(0), branch).append()
 
-    return commit.run(act)
+    def finder(added: Sequence[DataFile]) -> Finder:
+        return files_of_partitions({file.partition for file in added}, table.spec().spec_id, commit.request.branch)
+
+    return commit.run(act, finder=finder)
 
 
 def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
     """Write all rows again that are not of these partitions: afterwards there is one spec, and the quick way serves."""
     rows = frame.localCheckpoint()  # asked twice, for its partitions and for its rows
     if rows.isEmpty():
-        return commit.run(lambda branch: commit.writer(rows, branch).append())
+        return commit.append(rows)
     values = partition_values(table)
     names = list(values)
     partitions = rows.select([value.alias(name) for name, value in values.items()]).distinct()

@@ -23,6 +23,7 @@ from floe_spark.origins import Base
 __all__ = ["keyed", "merge"]
 
 _EXAMPLES = 3
+_ATTEMPTS = 5
 
 
 def keyed(frame: DataFrame, request: WriteRequest, *schemas: Schema) -> DataFrame:
@@ -88,7 +89,8 @@ def merge(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequ
             session.sql(_statement(request, view, branch, rows.columns, given)).collect()
 
     try:
-        return commit.run(act, staged_at=table.snapshot_by_name(request.branch) if base.was_read else None)
+        # What the rows mean depends on what is there: after a conflict they are merged into that.
+        return commit.run(act, fresh=not base.was_read, attempts=1 if base.was_read else _ATTEMPTS)
     finally:
         with suppress(Exception):  # a view that stays is harmless; the write's own outcome is the one to tell
             spark.catalog.dropGlobalTempView(view)

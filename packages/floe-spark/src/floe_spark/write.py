@@ -56,8 +56,8 @@ def write(
 ) -> WriteResult:
     """Add the rows, put them in the place of others, or both by their keys, in one commit.
 
-    On a conflict with other commits, an append to a table that does not say how often to retry is computed and sent
-    again; a write whose answer was lost is looked up, and repeated only where it cannot land twice.
+    Spark writes to a branch of its own, which is then published: what others commit meanwhile is kept, or is a
+    conflict; a write whose answer was lost is looked up, and repeated only where it cannot land twice.
 
     Args:
         mode: append; overwrite (the table, or what one of the next three says); upsert by `keys`.
@@ -180,7 +180,7 @@ def _written(commit: Commit, rows: DataFrame, table: Table, base: Base, given: S
     if guard is not None:
         rows = guard.guarded()
     if request.mode is WriteMode.APPEND:
-        return commit.run(lambda branch: commit.writer(rows, branch).append(), appends_to=table)
+        return commit.append(rows)
     if request.mode is WriteMode.UPSERT:
         return merge(commit, rows, table, base, given)
     if guard is not None:
