@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
@@ -181,6 +182,27 @@ def test_a_repetition_does_not_replace_rows_that_came_after_the_write_began(
         lake.write(hourly(lake, 24, 48, "new"), table, mode="overwrite", slice=SECOND_DAY)
     assert notes(lake, table)[99] == "theirs"
     assert list(lake.tables.load_table(table).refs()) == ["main"]
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_iceberg_takes_for_refused_although_it_landed_is_thrown_away_and_made_anew(
+    lake: Lake, table: TableIdentifier, name: str, faults: Callable[..., Faults]
+) -> None:
+    """Iceberg deletes the files of such a commit, so nothing of it may be used."""
+    prepared(lake, table, name)
+
+    def landed_and_cleaned_up(act: Act, branch: str | None) -> None:
+        act(branch)
+        (made,) = (one for one in lake.tables.load_table(table).snapshots() if one.summary[WRITE_ID] == "w")  # type: ignore[index]
+        Path(made.manifest_list.removeprefix("file:").removeprefix("//")).unlink()
+        raise RuntimeError("org.apache.iceberg.exceptions.CommitFailedException: it seems that others were quicker")
+
+    faults(landed_and_cleaned_up)
+    lake.write(hourly(lake, 24, 48, "new"), table, write_id="w", **WRITES[name])
+    assert notes(lake, table) == expected(name)
+    assert has_one_snapshot_of(lake, table, "w")
+    for snapshot in lake.tables.list_snapshots(table):
+        lake.read(table, snapshot_id=snapshot.snapshot_id).count()
 
 
 def spark_name(table: TableIdentifier) -> str:
