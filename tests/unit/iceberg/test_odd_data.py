@@ -6,7 +6,7 @@ import gc
 import math
 import struct
 import uuid
-from datetime import time
+from datetime import datetime, time, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 from tests.lakes import open_manager
 
-from floe_core.errors import FloeStorageError
-from floe_core.identifiers import TableIdentifier
+from floe_core.errors import ConfigurationError, FloeStorageError, PartitionMismatchError
+from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 from floe_iceberg import IcebergTableManager, staging
 from floe_iceberg.schema import to_iceberg_schema
@@ -142,3 +142,80 @@ def test_pyiceberg_still_needs_its_partition_values_mended() -> None:
     theirs: Any = type(residual_evaluator_of(spec, AlwaysTrue(), True, schema)).__bases__[0]
     with pytest.raises(TypeError):  # otherwise _NullIsNothing can go
         theirs(schema, spec, True, LessThan("n", 5)).residual_for(Record(None))  # type: ignore[call-arg, misc]
+
+
+# The rows are numbered; the filters say which are meant. Of NULL nothing is true, and NaN is neither more nor less.
+NUMBERS = pa.table({"n": pa.array([1, 2, 3, None]), "x": [0.5, math.nan, 1.5, None], "v": [1, 2, 3, 4]})
+FILTERS = {
+    "n not in (1, 2)": [3],
+    "n not in (1)": [2, 3],
+    "n != 1": [2, 3],
+    "NOT (n = 1)": [2, 3],
+    "NOT (n in (1, 2))": [3],
+    "NOT (n < 2)": [2, 3],
+    "NOT (n < 2 AND v > 0)": [2, 3],
+    "n < 2 OR v = 4": [1, 4],
+    "n >= 3 OR v = 4": [3, 4],
+    "NOT (n >= 3 OR v = 2)": [1],
+    "x >= 1": [3],
+    "NOT (x >= 1)": [1],
+    "x is nan": [2],
+    "n is null": [4],
+}
+
+
+@pytest.mark.parametrize("partition_by", ["n", "x", ""])
+@pytest.mark.parametrize("row_filter", FILTERS)
+def test_scans_and_overwrites_mean_the_same_rows(
+    manager: IcebergTableManager, row_filter: str, partition_by: str
+) -> None:
+    manager.write_data(T, NUMBERS, mode="append", partition_by=by(partition_by) if partition_by else [])
+    meant = [row["v"] for row in rows(manager, row_filter=row_filter)]
+    assert meant == FILTERS[row_filter]
+    assert manager.scan(T, row_filter=row_filter).count() == len(meant)
+    manager.write_data(T, NUMBERS.slice(0, 0), mode="overwrite", overwrite_filter=row_filter)
+    assert [row["v"] for row in rows(manager)] == [one for one in (1, 2, 3, 4) if one not in meant]
+    inside = NUMBERS.take([one - 1 for one in meant])
+    manager.write_data(T, inside, mode="overwrite", overwrite_filter=row_filter)
+    assert [row["v"] for row in rows(manager)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "flat"])
+def test_a_float_is_found_by_the_number_that_was_written(manager: IcebergTableManager, is_partitioned: bool) -> None:
+    data = pa.table({"x": pa.array([0.1, 0.2, math.inf], pa.float32()), "v": [1, 2, 3]})
+    manager.write_data(T, data, mode="append", partition_by=by("x") if is_partitioned else [])
+    for row_filter, found in (("x = 0.1", 1), ("x in (0.1, 5.5)", 1), ("x <= 0.1", 1), ("x > 0.2", 3)):
+        assert sum(row["v"] for row in rows(manager, row_filter=row_filter)) == found, row_filter
+    assert [row["v"] for row in rows(manager, row_filter=EqualTo("x", math.inf))] == [3]  # type: ignore[call-arg, misc]
+    manager.write_data(T, data.slice(0, 1), mode="overwrite", overwrite_filter="x = 0.1")
+    assert [row["v"] for row in rows(manager)] == [1, 2, 3]
+
+
+def test_a_name_with_a_dot_and_a_uuid_can_be_filtered_by(manager: IcebergTableManager) -> None:
+    data = pa.table({"a.b": [1, 2], "s": [{"x.y": 1}, {"x.y": 2}], "u": uuids(1, 2), "v": [1, 2]})
+    manager.write_data(T, data, mode="append")
+    for row_filter in ("a.b = 1", "s.x.y = 1", f"u = '{uuid.UUID(int=1)}'", f"u in ('{uuid.UUID(int=1)}')"):
+        manager.write_data(T, data.slice(0, 1), mode="overwrite", overwrite_filter=row_filter)
+        assert [row["v"] for row in rows(manager)] == [1, 2]
+    with pytest.raises(PartitionMismatchError, match=r"with a\.b = 2;"):
+        manager.write_data(T, data, mode="overwrite", overwrite_filter="a.b = 1")
+    assert [row["v"] for row in rows(manager, row_filter="a.b = 1")] == [1]
+
+
+@pytest.mark.parametrize("said", ["n = '1.5'", "n > '1.9'", "n in ('1', '2.5')"])
+def test_a_fraction_in_quotes_is_one_too(manager: IcebergTableManager, said: str) -> None:
+    manager.write_data(T, NUMBERS, mode="append")
+    with pytest.raises(ConfigurationError, match="n is long and is never a fraction"):
+        manager.scan(T, row_filter=said)
+    assert len(rows(manager, row_filter="n = '1'")) == 1
+
+
+def test_only_whole_columns_are_offered_as_keys_and_partitions(manager: IcebergTableManager) -> None:
+    data = pa.table({"s": [{"x": 1}], "v": [1]})
+    with pytest.raises(ConfigurationError, match=r"no column 's\.x' to upsert by \(there: s, v\)"):
+        manager.write_data(T, data, mode="upsert", keys=["s.x"])
+    day = TableSlice.of_windows(
+        "s.x", [(datetime(2026, 1, 1, tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc))]
+    )
+    with pytest.raises(ConfigurationError, match=r"'s\.x' is not in the data \(there: s, v\)"):
+        manager.write_data(T, data, mode="overwrite", slice=day)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+import math
+import struct
+from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from pyiceberg.expressions import (
+    AlwaysFalse,
     AlwaysTrue,
     And,
     BooleanExpression,
     BoundPredicate,
     LiteralPredicate,
+    Not,
     NotEqualTo,
     NotIn,
+    NotNull,
     NotStartsWith,
     Or,
     Reference,
@@ -19,9 +25,10 @@ from pyiceberg.expressions import (
     UnboundPredicate,
 )
 from pyiceberg.expressions import parser as language
+from pyiceberg.expressions.literals import FloatLiteral, Literal
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, rewrite_not, visit
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, TimestampType, TimestamptzType
+from pyiceberg.types import FloatType, IntegerType, LongType, TimestampType, TimestamptzType
 from pyparsing import ParseException
 
 from floe_core.errors import ConfigurationError
@@ -60,7 +67,8 @@ def condition_of(
         raise ConfigurationError(
             f"{argument} {str(row_filter)!r} does not fit table '{identifier}': {'; '.join(problems)}"
         )
-    return parsed
+    # Without NOT, so that nobody has to think of what is neither true nor false.
+    return visit(rewrite_not(parsed), _InSql(schema))
 
 
 def is_negative(condition: BooleanExpression) -> bool:
@@ -73,6 +81,59 @@ def is_negative(condition: BooleanExpression) -> bool:
         if isinstance(one, And | Or):
             parts += [one.left, one.right]
     return False
+
+
+class _InSql(BooleanExpressionVisitor[BooleanExpression]):
+    """The same for whoever plans and whoever reads: NULL is not unequal to anything, a float compares with a float."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def visit_true(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+    def visit_false(self) -> BooleanExpression:
+        return AlwaysFalse()
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        return Not(child_result)
+
+    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        return predicate
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        term = predicate.term
+        if isinstance(term, Reference) and isinstance(self._schema.find_field(term.name).field_type, FloatType):
+            predicate = _of_floats(predicate)
+        if not isinstance(predicate, NotEqualTo | NotIn | NotStartsWith):
+            return predicate
+        not_null: Any = NotNull
+        return And(not_null(term), predicate)
+
+
+def _of_floats(predicate: UnboundPredicate) -> UnboundPredicate:
+    made: Any = type(predicate)
+    if isinstance(predicate, LiteralPredicate):
+        return made(predicate.term, _rounded(predicate.literal))  # type: ignore[no-any-return]
+    if isinstance(predicate, SetPredicate):
+        return made(predicate.term, {_rounded(one) for one in predicate.literals})  # type: ignore[no-any-return]
+    return predicate
+
+
+def _rounded(said: Literal[Any]) -> Literal[Any]:
+    """A float as a column holds it: PyIceberg compares 0.1 in a partition, which is 0.10000000149, with a double."""
+    if isinstance(said.value, float) and math.isinf(said.value):
+        return FloatLiteral(said.value)
+    converted = said.to(FloatType())
+    if not isinstance(converted, FloatLiteral):
+        return said  # larger than any float, which PyIceberg knows
+    return FloatLiteral(struct.unpack("<f", struct.pack("<f", converted.value))[0])
 
 
 class _Problems(BooleanExpressionVisitor[list[str]]):
@@ -129,4 +190,9 @@ def _values(predicate: UnboundPredicate) -> list[object]:
 
 
 def _is_fraction(value: object) -> bool:
-    return isinstance(value, float | Decimal) and value != int(value)
+    if isinstance(value, str):
+        try:
+            value = Decimal(value)
+        except InvalidOperation:
+            return False  # no number at all, which binding tells
+    return isinstance(value, float | Decimal) and (not math.isfinite(value) or value != int(value))

@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan, Or
-from pyiceberg.expressions.visitors import bind, extract_field_ids
-from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
 
 from floe_core.errors import ConfigurationError, PartitionMismatchError
 from floe_core.identifiers import ColumnRange, TableIdentifier, TableSlice
+from floe_iceberg.conditions import columns_of, matches
 
 __all__ = ["Guard", "matches", "slice_filter"]
 
@@ -34,9 +33,10 @@ def _range_filter(part: ColumnRange, schema: Schema) -> BooleanExpression:
             at_least: Any = GreaterThanOrEqual
             less: Any = LessThan
             return And(at_least(field.name, start), less(field.name, end))
+    there = ", ".join(field.name for field in schema.fields)
     raise ConfigurationError(
-        f"the partition column {part.column!r} is not in the data (there: {', '.join(schema.column_names)}); "
-        f"add it, or name another one as partition_expr"
+        f"the partition column {part.column!r} is not in the data (there: {there}); add it, or name another one as "
+        f"partition_expr"
     )
 
 
@@ -57,19 +57,13 @@ def _literal(moment: datetime, kind: IcebergType, part: ColumnRange) -> str:
     )
 
 
-def matches(condition: BooleanExpression, schema: Schema) -> pc.Expression:
-    """The condition for Arrow: true or false for every row, never null."""
-    bound = bind(schema, condition, case_sensitive=True)
-    return pc.coalesce(expression_to_pyarrow(bound, schema), pc.scalar(False))
-
-
 class Guard:
     """Counts the rows outside of what is being replaced, as they come by."""
 
     def __init__(self, condition: BooleanExpression | None, schema: Schema, words: str) -> None:
         self._inside = None if condition is None else matches(condition, schema)
         self._words = words
-        self._columns = [] if condition is None else _columns(condition, schema)
+        self._columns = [] if condition is None else columns_of(condition, schema)
         self.outside = 0
         self._examples: list[str] = []
 
@@ -94,10 +88,3 @@ class Guard:
             f"'{identifier}' ({self._words}), with {'; '.join(self._examples)}; filter the data to its partition. "
             f"Nothing was written"
         )
-
-
-def _columns(condition: BooleanExpression, schema: Schema) -> list[str]:
-    """The top-level columns that a condition is about."""
-    ids = extract_field_ids(bind(schema, condition, case_sensitive=True))
-    names = [schema.find_column_name(one) or "" for one in sorted(ids)]
-    return sorted({name.partition(".")[0] if name not in schema.column_names else name for name in names})

@@ -78,7 +78,7 @@ def _key(request: WriteRequest, stager: Stager) -> str:
                 raise ConfigurationError(f"the key {key!r} is {field.field_type}; a key must be a single value")
             return field.name
     raise ConfigurationError(
-        f"there is no column {key!r} to upsert by (there: {', '.join(stager.schema.column_names)})"
+        f"there is no column {key!r} to upsert by (there: {', '.join(field.name for field in stager.schema.fields)})"
     )
 
 
