@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks import arrow, start_up, writes
 
-console = Console()
+console = Console(width=120)
 MEASURES = {
     "start-up": start_up.measure,
     "arrow": arrow.measure,
