@@ -10,6 +10,8 @@ from datetime import datetime, time, timezone
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow.parquet import ParquetWriter
@@ -20,13 +22,14 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 from tests.lakes import open_manager
 
-from floe_core.errors import ConfigurationError, FloeStorageError, PartitionMismatchError
-from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.errors import ConfigurationError, FloeStorageError, PartitionMismatchError, SchemaEvolutionError
+from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 from floe_iceberg import IcebergTableManager, staging
+from floe_iceberg.changes import AddColumn, ColumnChange, RenameColumn
 from floe_iceberg.schema import to_iceberg_schema
 
 T = TableIdentifier.from_string("bronze.odd")
@@ -219,3 +222,170 @@ def test_only_whole_columns_are_offered_as_keys_and_partitions(manager: IcebergT
     )
     with pytest.raises(ConfigurationError, match=r"'s\.x' is not in the data \(there: s, v\)"):
         manager.write_data(T, data, mode="overwrite", slice=day)
+
+
+ODD_NAMES = {
+    "two columns": (pa.schema([("a", pa.int64()), ("A", pa.int64())]), r"more than one column 'a' \(upper and lower"),
+    "one twice": (pa.schema([("a", pa.int64()), ("a", pa.int64())]), "more than one column 'a'"),
+    "two fields": (
+        pa.schema([("s", pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())])))]),
+        r"column 's\.element' has more than one field 'a'",
+    ),
+    "no name": (pa.schema([("", pa.int64())]), "a column without a name"),
+    "a field without a name": (pa.schema([("s", pa.struct([("", pa.int64())]))]), "'s' has a field without a name"),
+    "an empty struct": (pa.schema([("s", pa.struct([]))]), "'s' is a struct without fields"),
+    "a dot": (pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))]), "multiple fields for name a.b"),
+    "a scale": (pa.schema([("d", pa.decimal128(5, -2))]), "'d' is .*no decimals of negative scale"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_NAMES)
+def test_no_table_is_made_of(manager: IcebergTableManager, kind: str) -> None:
+    schema, words = ODD_NAMES[kind]
+    with pytest.raises(SchemaEvolutionError, match=words):
+        manager.create_table(T, schema)
+    with pytest.raises(SchemaEvolutionError, match=rf"{words}.*Nothing was written"):
+        manager.write_data(T, schema.empty_table(), mode="append")
+    assert not manager.table_exists(T)
+
+
+def test_no_table_is_made_of_iceberg_names_that_differ_in_case(manager: IcebergTableManager) -> None:
+    with pytest.raises(SchemaEvolutionError, match=r"'bronze\.odd' was not created: the schema has more than one"):
+        manager.create_table(T, Schema(NestedField(1, "a", LongType()), NestedField(2, "A", LongType())))
+
+
+def test_names_that_parquet_cannot_tell_apart_are_refused(manager: IcebergTableManager) -> None:
+    with pytest.raises(SchemaEvolutionError, match=r"a_x20b.*Nothing was written"):
+        manager.write_data(T, pa.table({"a b": [1], "a_x20b": [2]}), mode="append")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [AddColumn("A", pa.int64()), RenameColumn("b", "A"), RenameColumn("b", ""), AddColumn("s.X", pa.int64())],
+    ids=str,
+)
+def test_no_change_makes_a_name_that_differs_in_case_only(manager: IcebergTableManager, change: ColumnChange) -> None:
+    before = manager.create_table(T, pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", STRUCT)])).schema()
+    with pytest.raises(SchemaEvolutionError, match=r"cannot be changed so.*Nothing was changed"):
+        manager.evolve_schema(T, change)
+    assert manager.load_table(T).schema() == before
+    manager.evolve_schema(T, RenameColumn("b", "B"), AddColumn("s.y", pa.int64()))
+
+
+STRUCT = pa.struct([("x", pa.int64())])
+
+
+@pytest.fixture
+def foreign(manager: IcebergTableManager) -> IcebergTableManager:
+    """A table of somebody else that holds `a` and `A`."""
+    both = Schema(NestedField(1, "a", LongType()), NestedField(2, "A", LongType()), NestedField(3, "v", LongType()))
+    manager.ensure_namespace(Namespace(levels=T.namespace))
+    manager._catalog.create_table((*T.namespace, T.name), both, manager._location(T))
+    return manager
+
+
+def test_a_column_goes_to_its_own_name_only(foreign: IcebergTableManager) -> None:
+    foreign.write_data(T, pa.table({"A": [2], "v": [1]}), mode="append")
+    foreign.write_data(T, pa.table({"a": [1], "v": [2]}), mode="append")
+    assert rows(foreign) == [{"a": None, "A": 2, "v": 1}, {"a": 1, "A": None, "v": 2}]
+    foreign.write_data(T, pa.table({"a": [5], "v": [1]}), mode="upsert", keys=["v"])
+    assert rows(foreign) == [{"a": 5, "A": 2, "v": 1}, {"a": 1, "A": None, "v": 2}]
+    foreign.evolve_schema(T, AddColumn("w", pa.int64()))  # what is there may stay
+
+
+@pytest.mark.parametrize("make", [pa.list_view, pa.large_list_view, pa.list_, pa.large_list])
+def test_lists_of_any_kind_are_written(manager: IcebergTableManager, make: Any) -> None:
+    values: list[list[int] | None] = [[1, 2], None, [], [3]] * 50
+    data = pa.table({"l": pa.array(values, make(pa.int64()))})
+    manager.write_data(T, data.slice(1), mode="append")
+    assert manager.scan(T).to_arrow()["l"].to_pylist() == values[1:]
+
+
+def test_a_list_view_whose_lists_overlap_is_written(manager: IcebergTableManager) -> None:
+    overlapping = pa.ListViewArray.from_arrays([2, 0, 1], [1, 2, 2], pa.array([1, 2, 3]))
+    manager.write_data(T, pa.table({"l": overlapping}), mode="append")
+    assert manager.scan(T).to_arrow()["l"].to_pylist() == [[3], [1, 2], [2, 3]]
+
+
+@pytest.mark.parametrize("batch", [{"b": [1]}, {"a": ["x"]}, {"a": [1], "b": [2]}, {}])
+def test_a_stream_keeps_what_its_schema_promised(manager: IcebergTableManager, batch: dict[str, Any]) -> None:
+    batches = [pa.record_batch({"a": [1]}), pa.RecordBatch.from_pydict(batch)]
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), iter(batches))
+    with pytest.raises(SchemaEvolutionError, match=r"said it has a int64, and then came .*Nothing was written"):
+        manager.write_data(T, reader, mode="append")
+    assert not manager.table_exists(T)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [pd.date_range("2026-01-01", periods=2), pd.Index(["a", "b"]), pd.MultiIndex.from_tuples([(1, 2), (3, 4)])],
+    ids=["moments", "texts", "levels"],
+)
+def test_an_index_without_a_name_that_means_something_is_not_lost(manager: IcebergTableManager, index: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"index of \S+ would be lost.*reset_index.*Nothing was written"):
+        manager.write_data(T, pd.DataFrame({"v": [1, 2]}, index=index), mode="append")
+    frame = pd.DataFrame({"v": [1, 2, 3]})
+    manager.write_data(T, frame[frame["v"] > 1], mode="append")
+    assert [row["v"] for row in rows(manager)] == [2, 3]
+
+
+def test_columns_of_pandas_named_alike_are_refused(manager: IcebergTableManager) -> None:
+    with pytest.raises(SchemaEvolutionError, match=r"Duplicate column names.*Nothing was written"):
+        manager.write_data(T, pd.DataFrame([[1, 2]], columns=["a", "a"]), mode="append")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_python_objects_are_no_data(manager: IcebergTableManager, lazy: bool) -> None:
+    frame = pl.DataFrame({"v": pl.Series([object()], dtype=pl.Object)})
+    with pytest.raises(SchemaEvolutionError, match=r"'v' holds Python objects.*Nothing was written"):
+        manager.write_data(T, frame.lazy() if lazy else frame, mode="append")
+
+
+def test_nanoseconds_are_cut_downwards_before_1970_too(manager: IcebergTableManager) -> None:
+    data = pa.table({"at": pa.array([-1, -1000, -1001, 1999, None], pa.timestamp("ns", "UTC"))})
+    made = manager.write_data(T, data, mode="append", truncate_nanoseconds=True)
+    assert manager.scan(T).to_arrow()["at"].cast(pa.int64()).to_pylist() == [-1, -1, -2, 1, None]
+    assert made.summary["floe.truncated-nanoseconds"] == "3"
+
+
+REQUIRED = {
+    "element": (ListType(5, LongType(), element_required=True), pa.array([[1, None]])),
+    "value": (
+        MapType(5, StringType(), 6, LongType(), value_required=True),
+        pa.array([[("a", None)]], pa.map_(pa.string(), pa.int64())),
+    ),
+}
+
+
+@pytest.mark.parametrize("inside", REQUIRED)
+def test_null_where_a_nested_value_is_required_names_the_place(manager: IcebergTableManager, inside: str) -> None:
+    kind, values = REQUIRED[inside]
+    manager.create_table(T, Schema(NestedField(1, "x", kind)))
+    with pytest.raises(SchemaEvolutionError, match=rf"column 'x\.{inside}' holds 1 NULL.*Nothing was written"):
+        manager.write_data(T, pa.table({"x": values}), mode="append")
+    manager.write_data(T, pa.table({"x": values.filter(pa.array([False]))}), mode="append")
+
+
+def test_null_in_what_identifies_a_row_names_the_column(manager: IcebergTableManager) -> None:
+    key = NestedField(1, "id", LongType(), required=True)
+    manager.create_table(T, Schema(key, NestedField(2, "v", LongType()), identifier_field_ids=[1]))
+    for data in (pa.table({"id": [1, None], "v": [1, 2]}), pa.table({"id": [1], "v": [1]}).to_reader()):
+        with pytest.raises(SchemaEvolutionError, match=r"id: identifies the table's rows and is never NULL"):
+            manager.write_data(T, data, mode="append")
+    manager.write_data(T, pa.table({"id": [1], "v": [1]}), mode="append")
+
+
+def test_a_new_column_named_like_a_partition_field_is_refused(manager: IcebergTableManager) -> None:
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    both = [*by("g"), *by("at", "day")]
+    manager.write_data(T, pa.table({"g": ["a"], "at": [at]}), mode="append", partition_by=both)
+    manager.evolve_schema(T, RenameColumn("g", "h"))
+    for name, source in (("g", "h"), ("at_day", "at")):
+        with pytest.raises(SchemaEvolutionError, match=rf"column '{name}', which is .* of '{source}'.*Nothing was wri"):
+            manager.write_data(T, pa.table({"at": [at], name: ["a"]}), mode="append")
+
+
+def test_a_new_column_named_like_a_nested_field_is_refused(manager: IcebergTableManager) -> None:
+    manager.write_data(T, pa.table({"s": [{"x": 1}]}), mode="append")
+    with pytest.raises(SchemaEvolutionError, match=r"s\.x: is the name of another field already"):
+        manager.write_data(T, pa.table({"s.x": [1]}), mode="append")

@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType
 
 from floe_core.errors import SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.schema import to_iceberg_schema
+from floe_iceberg.schema import name_problems, to_iceberg_schema
 
 __all__ = [
     "AddColumn",
@@ -110,10 +110,19 @@ def apply_changes(
             told = f"{type(change).__name__} of column {change.column!r} is not possible: "
             _apply(update, change)
         told = ""
+        _refuse_names(table, identifier, update)
         update.commit()
     except (ValueError, ValidationError) as exc:
         raise SchemaEvolutionError(f"'{identifier}': {told}{exc}; nothing was changed") from exc
     return table.schema()
+
+
+def _refuse_names(table: Table, identifier: TableIdentifier, update: UpdateSchema) -> None:
+    """No new column may have a name that differs from another one's in case only, or none; what is there may stay."""
+    there = name_problems(table.schema(), "it")
+    problems = [one for one in name_problems(update._apply(), "it") if one not in there]
+    if problems:
+        raise SchemaEvolutionError(f"'{identifier}' cannot be changed so: {'; '.join(problems)}. Nothing was changed")
 
 
 def _check(table: Table, identifier: TableIdentifier, change: ColumnChange, allowed: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -58,14 +58,15 @@ def incoming(data: ArrowData) -> Incoming:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
-        return Incoming(_lasting(data.schema), iter(data))
+        schema = _lasting(data.schema)
+        return Incoming(schema, _as_promised(data, schema))
     if isinstance(data, pa.Table):
         return _of_table(data)
     library, kind = type(data).__module__.partition(".")[0], type(data).__name__
     if (library, kind) == ("pandas", "DataFrame"):
         return _of_table(_of_pandas(data))
     if (library, kind) == ("polars", "DataFrame"):
-        return _of_table(data.to_arrow())
+        return _of_table(_of_polars(data))
     if (library, kind) == ("polars", "LazyFrame"):
         return _of_lazy_frame(data)
     raise ConfigurationError(
@@ -81,23 +82,55 @@ def _of_table(table: pa.Table) -> Incoming:
     return Incoming(_lasting(table.schema), batches, full)
 
 
+def _as_promised(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream, each of them with the columns that the stream said it has."""
+    for batch in batches:
+        have = pa.schema([(one.name, lasting_type(one.type)) for one in batch.schema])
+        if have != pa.schema([(one.name, one.type) for one in schema]):
+            raise SchemaEvolutionError(
+                f"the data said it has {_words(schema)}, and then came a batch with {_words(have)}; give all batches "
+                f"one schema. Nothing was written"
+            )
+        yield batch
+
+
+def _words(schema: pa.Schema) -> str:
+    return ", ".join(f"{one.name} {one.type}" for one in schema) or "no columns"
+
+
 def _of_pandas(frame: Any) -> pa.Table:
-    if any(name is not None for name in frame.index.names):
+    names = [str(name) for name in frame.index.names if name is not None]
+    # Numbers without a name count the rows, or did so before some were filtered out; anything else means something.
+    if names or frame.index.dtype.kind not in "iu":
         raise ConfigurationError(
-            f"the pandas index {', '.join(map(str, frame.index.names))} would be lost: write frame.reset_index(), or "
-            f"frame.reset_index(drop=True) if it is not needed. Nothing was written"
+            f"the pandas index {', '.join(names) or f'of {frame.index.dtype}'} would be lost: write "
+            f"frame.reset_index(), or frame.reset_index(drop=True) if it is not needed. Nothing was written"
         )
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+    except (ValueError, TypeError) as exc:  # Arrow's are both; of columns named alike
         raise SchemaEvolutionError(f"pandas data that Arrow cannot hold: {exc.args[0]}. Nothing was written") from exc
 
 
+def _of_polars(frame: Any) -> pa.Table:
+    objects = [name for name, kind in frame.schema.items() if type(kind).__name__ == "Object"]
+    if objects:
+        raise SchemaEvolutionError(
+            f"{', '.join(map(repr, objects))} holds Python objects, which only polars knows; cast or drop it. Nothing "
+            f"was written"
+        )
+    try:
+        return frame.to_arrow()
+    except pa.ArrowInvalid as exc:
+        raise SchemaEvolutionError(f"polars data that Arrow cannot hold: {exc.args[0]}. Nothing was written") from exc
+
+
 def _of_lazy_frame(frame: Any) -> Incoming:
-    schema = frame.clear().collect().to_arrow().schema
+    schema = _lasting(_of_polars(frame.clear().collect()).schema)
     # Older releases of polars cannot hand out a result in pieces.
     pieces = frame.collect_batches() if hasattr(frame, "collect_batches") else iter([frame.collect()])
-    return Incoming(_lasting(schema), (batch for piece in pieces for batch in piece.to_arrow().to_batches()))
+    batches = (batch for piece in pieces for batch in _of_polars(piece).to_batches())
+    return Incoming(schema, _as_promised(batches, schema))
 
 
 def _lasting(schema: pa.Schema) -> pa.Schema:

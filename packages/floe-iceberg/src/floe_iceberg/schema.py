@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema
-from pyiceberg.schema import Schema
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import (
     DecimalType,
@@ -23,10 +24,16 @@ from pyiceberg.types import (
 )
 
 from floe_core.errors import SchemaEvolutionError
+from floe_iceberg.types import column_problems, places_of
 
-__all__ = ["SchemaChange", "apply_change", "apply_to", "fits", "plan_change", "to_iceberg_schema"]
+__all__ = ["SchemaChange", "apply_change", "apply_to", "fits", "name_problems", "plan_change", "to_iceberg_schema"]
 
 Path = tuple[str, ...]
+
+_IDENTIFIER = (
+    "identifies the table's rows and is never NULL, but the data has NULL there, or its schema allows it; drop such "
+    "rows, and say so with nullable=False"
+)
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,26 @@ class SchemaChange:
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
     """The Iceberg schema of Arrow data, with field ids in the order of its fields."""
+    problems = column_problems(schema)
+    if problems:
+        raise SchemaEvolutionError(f"{'; '.join(problems)}. Nothing was written")
     ids = iter(range(1, 1_000_000))
     fields = [_with_ids(one, ids) for one in schema]
     unknown = [one for one in fields if not _is_known(one)]
     if unknown:
         named = ", ".join(f"{one.name} ({one.type})" for one in unknown)
         raise SchemaEvolutionError(f"Iceberg has no type for {named}. Cast or drop it; nothing was written")
-    return pyarrow_to_schema(pa.schema(fields), downcast_ns_timestamp_to_us=True)
+    try:
+        made = pyarrow_to_schema(pa.schema(fields), downcast_ns_timestamp_to_us=True)
+        index_by_name(made)  # otherwise first done when somebody looks a column up
+    except ValueError as exc:  # a column `a.b` beside the field b of a
+        raise SchemaEvolutionError(f"{exc}; rename one of them. Nothing was written") from exc
+    return made
+
+
+def name_problems(schema: Schema, whose: str) -> list[str]:
+    """What is wrong with the names of a schema; Spark could not read such a table."""
+    return column_problems(schema_to_pyarrow(schema), whose)
 
 
 def _is_known(one: pa.Field) -> bool:
@@ -88,6 +108,9 @@ def plan_change(table: Schema, data: Schema, *, name: object, evolve: bool) -> S
     relaxed: list[Path] = []
     problems: dict[Path, str] = {}
     _compare_structs((), table.as_struct(), data.as_struct(), change, relaxed, problems)
+    taken = set(table.column_names)
+    problems |= {path: "is the name of another field already" for path in change.added if ".".join(path) in taken}
+    problems |= {path: _IDENTIFIER for path in relaxed if ".".join(path) in table.identifier_field_names()}
     if problems:
         raise _mismatch(name, problems)
     change = SchemaChange(change.added, change.widened, tuple(relaxed))
@@ -107,12 +130,26 @@ def apply_change(table: Table, change: SchemaChange) -> None:
 
 def apply_to(update: UpdateSchema, change: SchemaChange) -> None:
     """Make the change a part of a commit."""
+    _refuse_names_of_partitions(update._transaction.table_metadata, change)
     for path, kind in change.added.items():
         update.add_column(path, kind)
     for path, kind in change.widened.items():
         update.update_column(path, field_type=kind)
     for path in change.relaxed:
         update.update_column(path, required=False)
+
+
+def _refuse_names_of_partitions(metadata: TableMetadata, change: SchemaChange) -> None:
+    """Readers put partition fields beside columns, so a new column cannot be named like one."""
+    schema = metadata.schema()
+    fields = {field.name: field for spec in metadata.partition_specs for field in spec.fields}
+    for path in change.added:
+        field = fields.get(".".join(path))
+        if field is not None:
+            raise SchemaEvolutionError(
+                f"the data has a column {field.name!r}, which is the name of a partition field of the table "
+                f"({field.transform} of {schema.find_column_name(field.source_id)!r}); rename it. Nothing was written"
+            )
 
 
 def _compare_structs(
@@ -124,10 +161,10 @@ def _compare_structs(
     problems: dict[Path, str],
 ) -> None:
     # Spark takes `Amount` and `amount` for one column, so a table must never hold both.
-    incoming = {one.name.lower(): one for one in data.fields}
-    for existing in table.fields:
+    found = places_of([one.name for one in data.fields], [one.name for one in table.fields])
+    for place, existing in zip(found, table.fields, strict=True):
         path = (*at, existing.name)
-        arriving = incoming.pop(existing.name.lower(), None)
+        arriving = None if place is None else data.fields[place]
         if arriving is None:
             if existing.required:
                 problems[path] = "is required and missing from the data"
@@ -135,7 +172,8 @@ def _compare_structs(
         if existing.required and not arriving.required:
             relaxed.append(path)
         _compare_types(path, existing.field_type, arriving.field_type, change, relaxed, problems)
-    change.added.update({(*at, one.name): one.field_type for one in incoming.values()})
+    added = (one for number, one in enumerate(data.fields) if number not in found)
+    change.added.update({(*at, one.name): one.field_type for one in added})
 
 
 def _compare_types(

@@ -19,7 +19,7 @@ from pyiceberg.io.fileformat import FileFormatFactory, FileFormatModel, FileForm
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, partition_record_value
-from pyiceberg.schema import sanitize_column_names
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -29,7 +29,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConfigurationError, SchemaEvolutionError
 from floe_iceberg.partition_values import plain
 from floe_iceberg.types import Fitting
 
@@ -105,7 +105,7 @@ class Stager:
             if key != TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES
         }
         self._format = _file_format(metadata)
-        self._file_schema = sanitize_column_names(self.schema)
+        self._file_schema = _file_schema(self.schema)
         renamed = self._file_schema != self.schema
         self._renaming = Fitting(schema_to_pyarrow(self._file_schema), by_position=True) if renamed else None
         self._locations = load_location_provider(metadata.location, metadata.properties)
@@ -295,6 +295,15 @@ class _OpenFile:
         if self.file is None:
             raise AssertionError("closing it failed before")
         return self.file
+
+
+def _file_schema(schema: Schema) -> Schema:
+    try:
+        return sanitize_column_names(schema)
+    except ValueError as exc:  # `a b` is a_x20b in a file, and so is a_x20b
+        raise SchemaEvolutionError(
+            f"two columns would have one name in the table's files: {exc}; rename one of them. Nothing was written"
+        ) from exc
 
 
 def _bytes(metadata: TableMetadata, name: str, default: int) -> int:

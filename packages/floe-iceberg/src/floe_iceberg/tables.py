@@ -25,6 +25,7 @@ from floe_core.errors import (
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
     PermissionDeniedError,
+    SchemaEvolutionError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -43,7 +44,7 @@ from floe_iceberg.partitions import replace_spec
 from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
 from floe_iceberg.registration import check_metadata_file
 from floe_iceberg.scans import scan
-from floe_iceberg.schema import SchemaChange, apply_change, plan_change, to_iceberg_schema
+from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
 from floe_iceberg.write_request import WriteRequest, WriteResult
 from floe_iceberg.writes import write
@@ -136,6 +137,9 @@ class IcebergTableManager:
             if_not_exists: Return the table that is there instead of raising TableAlreadyExistsError.
         """
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
+        problems = name_problems(fields, "the schema")
+        if problems:
+            raise SchemaEvolutionError(f"'{identifier}' was not created: {'; '.join(problems)}")
         spec, order = partition_spec(partition_by, fields), sort_order(sort_by, fields)
         merged = {**self.config.table_properties, **(properties or {}), **({"comment": comment} if comment else {})}
 

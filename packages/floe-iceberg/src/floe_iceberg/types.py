@@ -18,6 +18,7 @@ Nanoseconds that are not whole microseconds are refused, or cut off and counted 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 
 from floe_core.errors import SchemaEvolutionError
 
-__all__ = ["Fitting", "column_problems", "lasting_type"]
+__all__ = ["Fitting", "column_problems", "lasting_type", "places_of"]
 
 _MAX_DIGITS = 38
 
@@ -86,18 +87,46 @@ _LASTING = (
 )
 
 
-def column_problems(schema: pa.Schema) -> list[str]:
-    """What is wrong with the names of these columns."""
-    twice = [name for name, count in Counter(name.lower() for name in schema.names).items() if count > 1]
+def column_problems(schema: pa.Schema, whose: str = "the data") -> list[str]:
+    """What no table can hold of these columns, and of the fields inside of them: names, and types without values."""
+    return _name_problems(list(schema), whose, "column", "")
+
+
+def places_of(have: Sequence[str], want: Sequence[str]) -> list[int | None]:
+    """Where each wanted column is; Spark does not tell `At` from `at`."""
+    exact, wanted = {name: place for place, name in enumerate(have)}, set(want)
+    # A table of somebody else may hold `At` and `at`: then each takes its own.
+    free = {name.lower(): place for name, place in exact.items() if name not in wanted}
+    return [exact[name] if name in exact else free.pop(name.lower(), None) for name in want]
+
+
+def _name_problems(fields: list[pa.Field], where: str, noun: str, above: str) -> list[str]:
+    names = [one.name for one in fields]
+    twice = [name for name, count in Counter(name.lower() for name in names).items() if count > 1]
     problems = []
     if twice:
         problems.append(
-            f"the data has more than one column {', '.join(map(repr, twice))} (upper and lower case are the same to "
+            f"{where} has more than one {noun} {', '.join(map(repr, twice))} (upper and lower case are the same to "
             f"Spark); rename or drop one"
         )
-    if any(not name for name in schema.names):
-        problems.append("the data has a column without a name; name it")
-    return problems
+    if any(not name for name in names):
+        problems.append(f"{where} has a {noun} without a name; name it")
+    return problems + [problem for one in fields for problem in _inner_problems(one.type, f"{above}{one.name}")]
+
+
+def _inner_problems(kind: pa.DataType, path: str) -> list[str]:
+    if pa.types.is_struct(kind):
+        inner = [kind.field(at) for at in range(kind.num_fields)]
+        if not inner:
+            return [f"column {path!r} is a struct without fields; drop it"]
+        return _name_problems(inner, f"column {path!r}", "field", f"{path}.")
+    if pa.types.is_map(kind):
+        return [*_inner_problems(kind.key_type, f"{path}.key"), *_inner_problems(kind.item_type, f"{path}.value")]
+    if _is_list(kind):
+        return _inner_problems(kind.value_type, f"{path}.element")
+    if pa.types.is_decimal(kind) and kind.scale < 0:
+        return [f"column {path!r} is {kind}, and Iceberg has no decimals of negative scale; cast it"]
+    return []
 
 
 @dataclass
@@ -118,11 +147,9 @@ class Fitting:
         return pa.RecordBatch.from_arrays(columns, schema=self.target)
 
     def _places(self, have: list[str], want: list[str]) -> list[int | None]:
-        """Where each wanted column is; Spark does not tell `At` from `at`."""
         if self.by_position:
             return list(range(len(want)))
-        known = {name.lower(): place for place, name in enumerate(have)}
-        return [known.get(name.lower()) for name in want]
+        return places_of(have, want)
 
     def _fit(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
         have = values.type
@@ -142,6 +169,7 @@ class Fitting:
             values = pa.concat_arrays([values])  # a slice keeps the offsets of the whole
             keys = self._fit(values.keys, want.key_type, f"{path}.key")
             items = self._fit(values.items, want.item_type, f"{path}.value")
+            _refuse_nulls(items, want.item_field, f"{path}.value")
             return pa.MapArray.from_arrays(values.offsets, keys, items, want, mask=values.is_null())
         if _is_list(have) and _is_list(want):
             return self._fit_list(values, want, path)
@@ -160,11 +188,12 @@ class Fitting:
         return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
 
     def _fit_list(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
-        if not isinstance(values, pa.LargeListArray):
-            values = values.cast(pa.large_list(values.type.value_field))
-        values = pa.concat_arrays([values])  # a slice keeps the offsets of the whole
-        items = self._fit(values.values, want.value_type, f"{path}.element")
-        return pa.LargeListArray.from_arrays(values.offsets, items, want, mask=values.is_null())
+        # Arrow's own cast of list views reads beyond their end, so the list is built anew from its lengths.
+        lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
+        offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+        items = self._fit(values.flatten(), want.value_type, f"{path}.element")
+        _refuse_nulls(items, want.value_field, f"{path}.element")
+        return pa.LargeListArray.from_arrays(offsets, items, want, mask=values.is_null())
 
     def _cast(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
         try:
@@ -181,7 +210,9 @@ class Fitting:
             ) from exc
 
     def _cut(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
-        cut = values.cast(want, safe=False)
+        # Downwards, before 1970 too, where a cast would go upwards.
+        down = pc.floor_temporal(values, unit="microsecond") if pa.types.is_timestamp(values.type) else values
+        cut = down.cast(want, safe=False)
         count = pc.sum(pc.not_equal(cut.cast(values.type, safe=False), values)).as_py()
         if not self.truncate_nanoseconds:
             raise SchemaEvolutionError(
@@ -190,6 +221,14 @@ class Fitting:
             )
         self.truncated += count
         return cut
+
+
+def _refuse_nulls(values: pa.Array, field: pa.Field, path: str) -> None:
+    if values.null_count and not field.nullable:
+        raise SchemaEvolutionError(
+            f"column '{path}' holds {values.null_count} NULL, which the table does not allow there; fill or drop "
+            f"{'it' if values.null_count == 1 else 'them'}. Nothing was written"
+        )
 
 
 def _is_finer(have: pa.DataType, want: pa.DataType) -> bool:

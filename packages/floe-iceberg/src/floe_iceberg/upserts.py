@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_iceberg.replacing import NOTHING, Replacement, files_under, state_of
 from floe_iceberg.staging import Stager, read_rows
+from floe_iceberg.types import places_of
 from floe_iceberg.write_request import WriteRequest
 
 __all__ = ["LARGEST_UPSERT", "merge_rows"]
@@ -42,7 +43,8 @@ def merge_rows(
     seen = find(table)
     removed = set()
     matched = pa.nulls(0, pa.int64())
-    updated = {name.lower() for name in columns}
+    names = stager.arrow_schema.names
+    updated = {name for name, place in zip(names, places_of(columns, names), strict=True) if place is not None}
     for task in seen:
         rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
         places = pc.index_in(_plain(rows[key]), values)
@@ -55,7 +57,7 @@ def merge_rows(
         _add(
             stager,
             pa.Table.from_arrays(
-                [new[one.name] if one.name.lower() in updated else old[one.name] for one in stager.arrow_schema],
+                [new[one.name] if one.name in updated else old[one.name] for one in stager.arrow_schema],
                 schema=stager.arrow_schema,
             ),
         )
