@@ -35,7 +35,7 @@ from floe_core.errors import (
     FloeStorageError,
     TableNotFoundError,
 )
-from floe_core.models import SnapshotInfo
+from floe_core.models import SnapshotInfo, WriteMode
 from floe_core.telemetry import Operation
 from floe_iceberg import commits, doubt, refs
 from floe_iceberg.doubt import Outcome, Verdict
@@ -190,6 +190,7 @@ class Commit:
         """Move the target to what was staged; None if it is not at the head any more."""
         for number in itertools.count(1):
             table = self._loaded()
+            self._refuse_other_layout(table)
             staged = table.snapshot_by_name(branch)
             failure = self._failure_of_publishing(table, branch, head) if staged is not None else _gone(branch)
             if failure is None and staged is not None:
@@ -255,6 +256,15 @@ class Commit:
             )
         return now
 
+    def _refuse_other_layout(self, now: Table) -> None:
+        """What an overwrite replaces was decided by the partitions that the table had."""
+        overwrites = self.request.mode is WriteMode.OVERWRITE and self.table is not None
+        if overwrites and self.table.metadata.default_spec_id != now.metadata.default_spec_id:  # type: ignore[union-attr]
+            raise ConcurrencyConflictError(
+                f"somebody else changed the partitioning of '{self.request.identifier}' meanwhile; nothing was "
+                f"written: run it again"
+            )
+
     def _head(self, table: Table | None) -> Snapshot | None:
         return table.snapshot_by_name(self.request.branch) if table is not None else None
 
@@ -274,7 +284,9 @@ class Commit:
         if isinstance(exc, FloeError):
             return exc
         if self.guard is not None and OUTSIDE in str(exc):
-            return self.guard.refusal()
+            refusal = self.guard.refusal()
+            if refusal is not None:  # an error that shows the plan holds these words as well
+                return refusal
         error = translate(exc, f"spark.{self.request.mode.value}", self.request.identifier)
         if error is not None:
             self._same(self.request.manager.find_table(self.request.identifier))

@@ -87,7 +87,16 @@ def is_doubt(exc: BaseException) -> bool:
 
 def _is_conflict(exc: BaseException) -> bool:
     """Iceberg validates many things with one exception; that somebody else was there is said by these words alone."""
-    return any(words in str(exc) for words in ("conflicting", "Cannot commit, found", "Missing required files"))
+    return any(
+        words in str(exc)
+        for words in (
+            "conflicting",
+            "Cannot commit, found",
+            "Cannot determine history",
+            "Missing required files",
+            "missing data files",
+        )
+    )
 
 
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:

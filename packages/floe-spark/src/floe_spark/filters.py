@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.expressions import BooleanExpression, BoundTerm
 from pyiceberg.expressions.literals import Literal
@@ -32,6 +33,7 @@ from floe_spark.names import quoted
 __all__ = ["column_path", "filter_condition"]
 
 _NAN = float("nan")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def filter_condition(expression: BooleanExpression, schema: Schema) -> Column:
@@ -110,11 +112,12 @@ class _ToColumn(BoundBooleanExpressionVisitor[Column]):
     def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
         return self._without_nan(term, self._column(term) >= _of(term, literal))
 
+    # Iceberg puts NULL before all values: without these words a partition of NULL would be less than anything.
     def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term) < _of(term, literal)
+        return self._column(term).isNotNull() & (self._column(term) < _of(term, literal))
 
     def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term) <= _of(term, literal)
+        return self._column(term).isNotNull() & (self._column(term) <= _of(term, literal))
 
     def visit_in(self, term: BoundTerm, literals: set[Any]) -> Column:
         return self._column(term).isin([_of(term, one) for one in literals])
@@ -150,20 +153,30 @@ def _literal(value: Any, kind: IcebergType) -> Column:
     if isinstance(kind, DecimalType):
         return F.expr(f"CAST('{value}' AS DECIMAL({kind.precision},{kind.scale}))")
     if isinstance(kind, UUIDType):
-        return F.lit(str(value))
+        return F.lit(str(UUID(bytes=value) if isinstance(value, bytes) else value))
     if isinstance(kind, FloatType):
         return F.lit(value).cast("float")
     return F.lit(value)
 
 
-def _moment(micros: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+def _moment(micros: int) -> str:
+    try:
+        return f"TIMESTAMP '{(_EPOCH + timedelta(microseconds=micros)).isoformat(sep=' ')}'"
+    except OverflowError:  # beyond Python's years, not beyond Spark's
+        return f"timestamp_micros({micros}L)"
+
+
+def _day(days: int) -> str:
+    try:
+        return f"DATE '{(_EPOCH.date() + timedelta(days=days)).isoformat()}'"
+    except OverflowError:
+        return f"date_from_unix_date({days})"
 
 
 _WRITTEN: dict[type[IcebergType], Callable[[Any], str]] = {
-    DateType: lambda days: f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'",
-    TimestampType: lambda micros: f"TIMESTAMP_NTZ '{_moment(micros).replace(tzinfo=None).isoformat(sep=' ')}'",
-    TimestamptzType: lambda micros: f"TIMESTAMP '{_moment(micros).isoformat(sep=' ')}'",
+    DateType: _day,
+    TimestampType: lambda micros: _moment(micros).replace("TIMESTAMP", "TIMESTAMP_NTZ").replace("+00:00", ""),
+    TimestamptzType: _moment,
     BinaryType: lambda value: f"X'{value.hex()}'",
     FixedType: lambda value: f"X'{value.hex()}'",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,14 +16,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StringType as Text
 
 from floe_core.errors import PartitionMismatchError, SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.schema import to_iceberg_schema
+from floe_iceberg.types import column_problems
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import quoted, table_name
 
-__all__ = ["OUTSIDE", "Guard", "as_in", "data_schema", "fitted"]
+__all__ = ["OUTSIDE", "Guard", "as_in", "data_schema", "fitted", "spelt_alike"]
 
 # What a guarded frame fails with; found again in the text of Spark's error.
 OUTSIDE = "floe: a row lies outside the slice being written"
@@ -32,22 +33,29 @@ OUTSIDE = "floe: a row lies outside the slice being written"
 
 def data_schema(frame: DataFrame) -> Schema:
     """The Iceberg schema of a frame, or a refusal that names what Iceberg cannot hold."""
-    twice = [name for name, count in Counter(name.lower() for name in frame.columns).items() if count > 1]
-    if twice:
-        raise SchemaEvolutionError(
-            f"the data has more than one column {', '.join(map(repr, twice))} (upper and lower case are the same "
-            f"to Spark); rename or drop one. Nothing was written"
-        )
+    if not frame.columns:
+        raise SchemaEvolutionError("the data has no columns. Nothing was written")
     unknown = [field for field in frame.schema.fields if not _is_known_to_arrow(field)]
     if unknown:
         named = ", ".join(f"{field.name} ({field.dataType.simpleString()})" for field in unknown)
         raise SchemaEvolutionError(f"Iceberg has no type for {named}. Cast or drop it; nothing was written")
-    return to_iceberg_schema(to_arrow_schema(frame.schema))
+    schema = to_arrow_schema(frame.schema)
+    problems = column_problems(schema)
+    if problems:
+        raise SchemaEvolutionError(f"{'; '.join(problems)}. Nothing was written")
+    return to_iceberg_schema(schema)
 
 
 def as_in(table: Schema, data: Schema) -> Schema:
     """The schema of the data, its texts and bytes as the table knows them: Spark has no type for UUIDs and fixed."""
     return Schema(*(_as_in(table.as_struct(), field) for field in data.fields))
+
+
+def spelt_alike(frame: DataFrame, table: Schema) -> DataFrame:
+    """The frame with its UUIDs spelt as Iceberg spells them: as texts, two spellings of one would be two."""
+    uuids = {field.name.lower() for field in table.fields if isinstance(field.field_type, UUIDType)}
+    texts = [one.name for one in frame.schema.fields if one.name.lower() in uuids and isinstance(one.dataType, Text)]
+    return frame.withColumns({name: F.lower(F.col(quoted(name))) for name in texts}) if texts else frame
 
 
 def _as_in(table: IcebergStruct, field: NestedField) -> NestedField:
@@ -64,6 +72,8 @@ def _as_in(table: IcebergStruct, field: NestedField) -> NestedField:
 
 
 def _is_known_to_arrow(field: StructField) -> bool:
+    if "variant" in field.dataType.simpleString():  # Arrow's way to hold one is not Iceberg's
+        return False
     try:
         to_arrow_schema(StructType([field]))
     except (PySparkTypeError, pa.ArrowException, ValueError):
@@ -132,8 +142,8 @@ class Guard:
         # The column again, which is never reached: a required column must not look as if it could be NULL.
         return self.frame.withColumn(field.name, F.coalesce(checked, column))
 
-    def refusal(self) -> PartitionMismatchError:
-        """How many rows lie outside, and three of them: only a refusal looks at the data again."""
+    def refusal(self) -> PartitionMismatchError | None:
+        """How many rows lie outside, and three of them, if any do: only a refusal looks at the data again."""
         inside = filter_condition(self.condition, self.schema)
         outside = self.frame.where(~F.coalesce(inside, F.lit(False)))
         ids = sorted(extract_field_ids(bind(self.schema, self.condition, case_sensitive=True)))
@@ -146,6 +156,8 @@ class Guard:
             for row in shown.distinct().limit(3).collect()
         ]
         count = outside.count()
+        if not count:
+            return None
         return PartitionMismatchError(
             f"{count} {'row lies' if count == 1 else 'rows lie'} outside the slice being written to "
             f"'{self.identifier}' ({self.words}), with {'; '.join(examples)}; filter the data to its partition. "

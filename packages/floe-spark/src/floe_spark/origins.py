@@ -10,7 +10,7 @@ import pyspark
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
@@ -19,7 +19,7 @@ from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.names import table_name
 
-__all__ = ["Base", "base_of", "snapshots_read", "table_at"]
+__all__ = ["Base", "base_of", "snapshots_read", "table_at", "table_since"]
 
 # An option of the scan: neither Spark nor Iceberg knows it, both keep it in the plan.
 _MARK = "floe.read"
@@ -30,8 +30,16 @@ def table_at(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int)
     name = table_name(identifier)
     if pyspark.__version__.startswith("3."):  # these do not take a version as an option, and would not say so
         return spark.table(name)
-    reader = spark.read.option("versionAsOf", str(snapshot_id)).option(_MARK, f"{snapshot_id}@{identifier}")
-    return reader.table(name)
+    return _marked(spark, identifier, snapshot_id).option("versionAsOf", str(snapshot_id)).table(name)
+
+
+def table_since(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) -> DataFrame:
+    """The table, whose head this is, as it will be when the frame is computed."""
+    return _marked(spark, identifier, snapshot_id).table(table_name(identifier))
+
+
+def _marked(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) -> DataFrameReader:
+    return spark.read.option(_MARK, f"{snapshot_id}@{identifier}")
 
 
 def snapshots_read(frame: DataFrame, identifier: TableIdentifier) -> list[int]:
@@ -46,13 +54,18 @@ def snapshots_read(frame: DataFrame, identifier: TableIdentifier) -> list[int]:
 
 
 def _marks_of_plan(frame: DataFrame) -> Iterator[str]:
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    for index in range(leaves.size()):
-        leaf = leaves.apply(index)
-        if leaf.getClass().getSimpleName() == "DataSourceV2Relation":
-            mark = leaf.options().get(_MARK)
-            if mark is not None:
-                yield str(mark)
+    plan = frame._jdf.queryExecution().analyzed()
+    # Leaves of the plan are not those of subqueries inside its expressions.
+    for part in (plan, *_items(plan.subqueriesAll())):
+        for leaf in _items(part.collectLeaves()):
+            if leaf.getClass().getSimpleName() == "DataSourceV2Relation":
+                mark = leaf.options().get(_MARK)
+                if mark is not None:
+                    yield str(mark)
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(index) for index in range(sequence.size()))
 
 
 def _marks_of_request(frame: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, cast
@@ -17,6 +18,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
+from pyiceberg.types import UUIDType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -26,12 +28,20 @@ from floe_core.spec import CATALOG_NAME
 from floe_spark.filters import column_path
 from floe_spark.names import quoted
 
+# Spark's parser of transforms does not take others, quoted or not.
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 __all__ = ["is_aligned", "partition_columns", "partition_values"]
 
 
 def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column] | None:
     """The transforms for `DataFrameWriterV2.partitionedBy`; None if it has no words for one of them."""
-    if any(one.transform_type is PartitionTransformType.TRUNCATE or one.name is not None for one in transforms):
+    if any(
+        one.transform_type is PartitionTransformType.TRUNCATE
+        or one.name is not None
+        or not _PLAIN_NAME.fullmatch(one.source_column)
+        for one in transforms
+    ):
         return None
     return [_column(one) for one in transforms]
 
@@ -55,6 +65,8 @@ def partition_values(table: Table) -> dict[str, Column]:
         transform = field.transform
         function = _FUNCTIONS.get(type(transform))
         if isinstance(transform, BucketTransform):
+            if isinstance(table.schema().find_type(field.source_id), UUIDType):
+                path = f"unhex(replace({path}, '-', ''))"  # Iceberg's buckets are of the bytes, not of the text
             value = f"{CATALOG_NAME}.system.bucket({transform.num_buckets}, {path})"
         elif isinstance(transform, TruncateTransform):
             value = f"{CATALOG_NAME}.system.truncate({transform.width}, {path})"

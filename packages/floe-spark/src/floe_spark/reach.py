@@ -62,7 +62,7 @@ def reach_of(table: Table, head: Snapshot, condition: BooleanExpression) -> Bool
         if whole or not touched:
             return None
         files = [task.file for task in table.scan(snapshot_id=head.snapshot_id).plan_files()]
-    except ValueError:  # a column that the snapshot does not know, or deletes that PyIceberg does not read
+    except (ValueError, TypeError):  # a column that the snapshot does not know, or deletes that PyIceberg does not read
         return AlwaysTrue()
     columns = (schema.find_field(one) for one in sorted(extract_field_ids(bound)))
     reaches = [found for one in columns if (found := _along(one, schema, touched, files)) is not None]

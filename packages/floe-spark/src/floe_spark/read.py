@@ -7,6 +7,7 @@ from datetime import datetime
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import DataScan
+from pyiceberg.table.refs import SnapshotRefType
 from pyspark.sql import DataFrame, SparkSession
 
 from floe_core.identifiers import TableIdentifier, TableSlice
@@ -15,7 +16,7 @@ from floe_iceberg import IcebergTableManager
 from floe_iceberg.slices import slice_filter
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import table_name
-from floe_spark.origins import table_at
+from floe_spark.origins import table_at, table_since
 
 __all__ = ["read"]
 
@@ -50,7 +51,7 @@ def read(
         checked = manager.scan(
             identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
         )
-        frame = _table(spark, identifier, checked)
+        frame = _table(spark, identifier, checked, ref)
         schema = checked.update(selected_fields=("*",)).projection()
         if slice is not None:
             frame = frame.where(filter_condition(slice_filter(slice, schema), schema))
@@ -61,12 +62,21 @@ def read(
         return frame
 
 
-def _table(spark: SparkSession, identifier: TableIdentifier, checked: DataScan) -> DataFrame:
+def _table(spark: SparkSession, identifier: TableIdentifier, checked: DataScan, ref: str | None) -> DataFrame:
     name = table_name(identifier)
+    if checked.snapshot_id is not None and _is_branch(checked, ref):
+        return table_at(spark, identifier, checked.snapshot_id)  # a branch is no moment of the past
     if checked.snapshot_id is not None:
         return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(checked.snapshot_id)}")  # noqa: S608 - quoted name, integer
     head = checked.snapshot()
     # A snapshot is shown with the schema it was written with: after a change of the schema alone, the table is not.
-    if head is None or head.schema_id != checked.table_metadata.current_schema_id:
+    if head is None:
         return spark.table(name)
+    if head.schema_id != checked.table_metadata.current_schema_id:
+        return table_since(spark, identifier, head.snapshot_id)
     return table_at(spark, identifier, head.snapshot_id)
+
+
+def _is_branch(checked: DataScan, ref: str | None) -> bool:
+    found = checked.table_metadata.refs.get(ref) if ref is not None else None
+    return found is not None and found.snapshot_ref_type is SnapshotRefType.BRANCH

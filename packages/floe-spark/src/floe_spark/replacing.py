@@ -17,6 +17,7 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.models import SnapshotInfo
 from floe_iceberg.replacing import Finder, files_of_partitions, files_under
 from floe_iceberg.snapshots import snapshot_info
+from floe_iceberg.write_request import WriteRequest
 from floe_spark.commits import Commit
 from floe_spark.filters import filter_condition
 from floe_spark.names import table_name
@@ -24,7 +25,7 @@ from floe_spark.origins import Base
 from floe_spark.partitioning import is_aligned, partition_values
 from floe_spark.reach import reach_of, specs_in_use
 
-__all__ = ["replace_partitions", "replace_rows", "replace_table"]
+__all__ = ["refuse_unpartitioned", "replace_partitions", "replace_rows", "replace_table"]
 
 
 def replace_table(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
@@ -83,11 +84,7 @@ def replace_rows(
 def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:
     """Replace the partitions that the data has rows for; rows of these partitions in files of older specs go too."""
     head = table.snapshot_by_name(commit.request.branch)
-    if table.spec().is_unpartitioned():
-        raise ConfigurationError(
-            f"table '{commit.request.identifier}' is not partitioned, so there are no partitions to replace; leave "
-            f"dynamic_partitions out to replace the table. Nothing was written"
-        )
+    refuse_unpartitioned(commit.request, table)
     if head is not None and not specs_in_use(table, head) <= {table.spec().spec_id}:
         return _replace_across_specs(commit, frame, table, base)
 
@@ -100,6 +97,15 @@ def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Bas
         return files_of_partitions({file.partition for file in added}, table.spec().spec_id, commit.request.branch)
 
     return commit.run(act, finder=finder)
+
+
+def refuse_unpartitioned(request: WriteRequest, table: Table) -> None:
+    """Where there are no partitions, there are none to replace."""
+    if not partition_values(table):
+        raise ConfigurationError(
+            f"table '{request.identifier}' is not partitioned, so there are no partitions to replace; leave "
+            f"dynamic_partitions out to replace the table. Nothing was written"
+        )
 
 
 def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table, base: Base) -> SnapshotInfo:

@@ -33,7 +33,9 @@ def keyed(frame: DataFrame, request: WriteRequest, *schemas: Schema) -> DataFram
     changes, each time would see other rows.
     """
     for schema in schemas:
-        unknown = no_column(request.keys, schema)
+        named = {field.name.lower() for field in schema.fields}
+        inside = [key for key in request.keys if key.lower() not in named]
+        unknown = no_column(inside, schema) or (f"no column of its own {', '.join(inside)}" if inside else None)
         if unknown:
             raise ConfigurationError(f"keys: '{request.identifier}' has {unknown}. Nothing was written")
     rows = frame.localCheckpoint()

@@ -13,7 +13,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.sql import DataFrame
 
-from floe_core.errors import ConcurrencyConflictError, FloeError, FloeStorageError, TableAlreadyExistsError
+from floe_core.errors import (
+    ConcurrencyConflictError,
+    ConfigurationError,
+    FloeError,
+    FloeStorageError,
+    TableAlreadyExistsError,
+)
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, SnapshotInfo, WriteMode
 from floe_core.redaction import redact
@@ -26,10 +32,10 @@ from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
 from floe_spark.commits import Commit
-from floe_spark.frames import Guard, as_in, data_schema, fitted
+from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
 from floe_spark.origins import Base, base_of
 from floe_spark.partitioning import partition_columns
-from floe_spark.replacing import replace_partitions, replace_rows, replace_table
+from floe_spark.replacing import refuse_unpartitioned, replace_partitions, replace_rows, replace_table
 from floe_spark.upserts import keyed, merge
 
 __all__ = ["WriteResult", "write"]
@@ -44,7 +50,7 @@ def write(
     slice: TableSlice | None = None,  # noqa: A002 - Iceberg's noun; the builtin is not needed here
     overwrite_filter: str | BooleanExpression | None = None,
     dynamic_partitions: bool = False,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | str = (),
     branch: str | None = None,
     partition_by: Sequence[PartitionTransform] = (),
     properties: Mapping[str, str] | None = None,
@@ -77,6 +83,8 @@ def write(
         evolve: Let the table gain the columns and the wider types of the data.
         allow_empty: Let an empty frame replace all rows of a table.
     """
+    if not isinstance(frame, DataFrame) and "DataFrame" not in type(frame).__name__:
+        raise ConfigurationError(f"the data is a {type(frame).__name__}; it must be a Spark DataFrame")
     write_id = write_id or uuid.uuid4().hex
     request = WriteRequest(
         manager=manager,
@@ -87,7 +95,7 @@ def write(
         slice=slice,
         overwrite_filter=overwrite_filter,
         dynamic_partitions=dynamic_partitions,
-        keys=tuple(keys),
+        keys=(keys,) if isinstance(keys, str) else tuple(keys),
         branch=branch or MAIN_BRANCH,
         partition_by=tuple(partition_by),
         properties={**manager.config.table_properties, **(properties or {})},
@@ -159,9 +167,14 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
     if done:
         return WriteResult(doubt.only_one(done, identifier), SchemaChange(), deduplicated=True)
     manager.refuse_moved(table, identifier)
+    frame = spelt_alike(frame, table.schema())
     schema = as_in(table.schema(), data_schema(frame))
     if request.slice is not None:
         slice_filter(request.slice, schema)  # refuses a wrong partition column before the schema changes
+    if request.overwrite_filter is not None:
+        _check_filter(request, table.schema(), schema)
+    if request.dynamic_partitions:
+        refuse_unpartitioned(request, table)
     base = base_of(request, frame, table)
     rows = keyed(frame, request, schema, table.schema()) if request.mode is WriteMode.UPSERT else frame
     change = manager.evolve_for(identifier, schema, table=table, evolve=request.evolve)
@@ -200,6 +213,17 @@ def _guard(request: WriteRequest, frame: DataFrame, schema: Schema) -> Guard | N
     return None
 
 
+def _check_filter(request: WriteRequest, table: Schema, data: Schema) -> None:
+    """Refuse a filter that fits neither the table nor what the data adds to it, before the schema changes."""
+    known = {field.name.lower() for field in table.fields}
+    first = table.highest_field_id + 1
+    added = [field for field in data.fields if field.name.lower() not in known and field.field_type.is_primitive]
+    fields = [field.model_copy(update={"field_id": first + number}) for number, field in enumerate(added)]
+    condition_of(
+        request.overwrite_filter, Schema(*table.fields, *fields), request.identifier, argument="overwrite_filter"
+    )
+
+
 @contextlib.contextmanager
 def _telling(what_stays: str) -> Iterator[None]:
     """A write that fails after something changed says so: it stays."""
@@ -212,6 +236,7 @@ def _telling(what_stays: str) -> Iterator[None]:
         if isinstance(exc, FloeStorageError):
             raise type(exc)(f"{exc} {note}", detail=exc.detail) from exc
         if isinstance(exc, FloeError):
-            raise
-        reason = redact(f"{type(exc).__name__}: {exc}".splitlines()[0])
+            raise type(exc)(f"{exc} {note}") from exc
+        told = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+        reason = redact(f"{type(exc).__name__}: {told}")
         raise FloeStorageError(f"{reason} {note}") from exc
