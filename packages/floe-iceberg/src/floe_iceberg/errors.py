@@ -49,6 +49,10 @@ _BY_ERRNO: dict[int, _Meaning] = {
         floe.FloeStorageError,
         "the files of '{name}' lie on a read-only file system; choose another place. Nothing was committed",
     ),
+    errno.ENAMETOOLONG: (
+        floe.FloeStorageError,
+        "a partition of '{name}' makes too long a file name; use truncate or bucket. Nothing was committed",
+    ),
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
 }

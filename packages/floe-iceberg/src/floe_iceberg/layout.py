@@ -24,6 +24,7 @@ from pyiceberg.types import NestedField
 
 from floe_core.errors import ConfigurationError
 from floe_core.models import PartitionTransform, PartitionTransformType, SortField
+from floe_iceberg.arguments import check_transforms
 from floe_iceberg.columns import no_column
 
 __all__ = ["partition_spec", "sort_order"]
@@ -31,9 +32,11 @@ __all__ = ["partition_spec", "sort_order"]
 
 def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> PartitionSpec:
     """The spec of these transforms, its fields named as Spark names them."""
+    check_transforms(transforms)
     fields = []
     for number, one in enumerate(transforms):
         source = _column(one.source_column, schema, "partition_by")
+        _refuse_repeated(source, one.source_column, schema)
         transform = _transform(one)
         if not transform.can_transform(source.field_type):
             raise ConfigurationError(
@@ -49,6 +52,15 @@ def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> 
         )
     _refuse_repetition(fields, schema)
     return PartitionSpec(*fields)
+
+
+def _refuse_repeated(source: NestedField, name: str, schema: Schema) -> None:
+    try:
+        schema.accessor_for_field(source.field_id)
+    except ValueError:
+        raise ConfigurationError(
+            f"partition_by: {name!r} lies inside a list or a map, and a row may have many of it; name a column"
+        ) from None
 
 
 def _refuse_repetition(fields: Sequence[PartitionField], schema: Schema) -> None:

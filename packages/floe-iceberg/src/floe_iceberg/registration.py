@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlparse
 
 from pyiceberg.exceptions import ValidationError
@@ -10,12 +11,15 @@ from pyiceberg.serializers import FromInputFile
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.ports import FileIO
+from floe_core.redaction import redact
 
-__all__ = ["check_metadata_file"]
+__all__ = ["check_metadata_file", "shown"]
 
 
 def check_metadata_file(io: FileIO, location: str, identifier: TableIdentifier) -> None:
     """Refuse what is not the metadata of a table: the catalog would take any path and fail at the first read."""
+    if not isinstance(location, str):
+        raise _refusal(location, identifier, f"is a {type(location).__name__}")
     if not urlparse(location).scheme and not location.startswith("/"):
         raise _refusal(location, identifier, "is not a full address")
     try:
@@ -27,11 +31,16 @@ def check_metadata_file(io: FileIO, location: str, identifier: TableIdentifier) 
     except (ValidationError, UnicodeDecodeError) as exc:
         raise _refusal(location, identifier, "is not the metadata of an Iceberg table") from exc
     except (OSError, ValueError) as exc:
-        raise _refusal(location, identifier, f"cannot be read: {exc}") from exc
+        raise _refusal(location, identifier, f"cannot be read: {shown(exc)}") from exc
 
 
-def _refusal(location: str, identifier: TableIdentifier, reason: str) -> FloeStorageError:
+def shown(location: object) -> str:
+    """An address as it may be shown: without passwords."""
+    return re.sub(r"//[^/@\s]*@", "//***@", redact(str(location)))
+
+
+def _refusal(location: object, identifier: TableIdentifier, reason: str) -> FloeStorageError:
     return FloeStorageError(
-        f"'{identifier}' was not registered: {location!r} {reason}. Expected is the address of a table's newest "
+        f"'{identifier}' was not registered: {shown(location)!r} {reason}. Expected is the address of a table's newest "
         f"metadata file, such as file:///lake/bronze/orders/metadata/00003-….metadata.json"
     )

@@ -19,7 +19,16 @@ from floe_iceberg.slices import matches
 from floe_iceberg.staging import Stager, read_rows
 from floe_iceberg.write_request import WriteRequest
 
-__all__ = ["NOTHING", "Replacement", "files_of_partitions", "files_under", "replace_rows", "state_of"]
+__all__ = [
+    "NOTHING",
+    "Replacement",
+    "check_basis",
+    "files_at_first",
+    "files_of_partitions",
+    "files_under",
+    "replace_rows",
+    "state_of",
+]
 
 
 class Finder(Protocol):
@@ -97,6 +106,7 @@ def replace_rows(
     request: WriteRequest, table: Table | None, stager: Stager, condition: BooleanExpression | None
 ) -> Replacement:
     """Decide which files go, and stage the rows of them that stay."""
+    check_basis(request, table)
     if request.mode is not WriteMode.OVERWRITE or table is None:
         return NOTHING
     if request.replaces_all:
@@ -105,7 +115,7 @@ def replace_rows(
         return _replace_partitions(request, table, stager)
     condition = AlwaysTrue() if condition is None else condition
     find = files_under(condition, request.branch)
-    seen = _begin(request, table, find)
+    seen = files_at_first(request, table, find)
     removed = set()
     for task in seen:
         if _is_whole(task, condition):
@@ -121,15 +131,21 @@ def replace_rows(
     return Replacement(find, state_of(seen), frozenset(removed))
 
 
-def _begin(request: WriteRequest, table: Table, find: Finder) -> list[FileScanTask]:
+def check_basis(request: WriteRequest, table: Table | None) -> None:
+    """The snapshot that the data was made from must be there, or nobody can tell what changed since then."""
+    if request.validate_from is None:
+        return
+    if table is None or table.snapshot_by_id(request.validate_from) is None:
+        raise ConfigurationError(
+            f"table '{request.identifier}' has no snapshot {request.validate_from} to validate from; it may have "
+            f"expired: read the table again. Nothing was written"
+        )
+
+
+def files_at_first(request: WriteRequest, table: Table, find: Finder) -> list[FileScanTask]:
     """The files at the head; and if the caller read an earlier snapshot, a conflict if they are not the same."""
     now = find(table)
     if request.validate_from is not None:
-        if table.snapshot_by_id(request.validate_from) is None:
-            raise ConfigurationError(
-                f"table '{request.identifier}' has no snapshot {request.validate_from} to validate from; it may have "
-                f"expired: read the table again"
-            )
         Replacement(find, state_of(find(table, request.validate_from)), frozenset()).files_in(table, request)
     return now
 
@@ -159,7 +175,7 @@ def _replace_partitions(request: WriteRequest, table: Table, stager: Stager) -> 
     partitions = set(stager.partitions)
 
     find = files_of_partitions(partitions, spec_id, request.branch)
-    seen = _begin(request, table, find)
+    seen = files_at_first(request, table, find)
     removed = set()
     for task in seen:
         if task.file.spec_id == spec_id:

@@ -11,6 +11,7 @@ from pyiceberg.table import DataScan, Table
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg.arguments import check_limit, check_moment, check_snapshot_id, names_of
 from floe_iceberg.columns import no_column
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot, snapshot_at
@@ -30,14 +31,21 @@ def scan(
     limit: int | None = None,
 ) -> DataScan:
     """A scan of the table as it is, or as it was at a snapshot, a moment, a tag or a branch."""
-    if limit is not None and limit < 0:
-        raise ConfigurationError(f"limit is {limit}; it cannot be negative")
+    check_limit(limit)
+    check_moment(as_of)
+    check_snapshot_id(snapshot_id, "snapshot_id")
     chosen = _snapshot(table, identifier, snapshot_id, as_of, ref)
-    reading = table.scan(snapshot_id=chosen, limit=limit)
-    schema = reading.projection()
+    schema = table.scan(snapshot_id=chosen).projection()
     condition = condition_of(row_filter, schema, identifier)
     names = selected(columns, schema, identifier)
-    return table.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)
+    then = _with_schema(table, schema)
+    return then.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)
+
+
+def _with_schema(table: Table, schema: Schema) -> Table:
+    """The table as if this were its schema: PyIceberg plans by the present names, whichever snapshot is read."""
+    metadata = table.metadata.model_copy(update={"current_schema_id": schema.schema_id})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 def _snapshot(
@@ -58,7 +66,12 @@ def _snapshot(
 
 def selected(columns: Sequence[str] | None, schema: Schema, identifier: TableIdentifier) -> tuple[str, ...]:
     """The columns to read as PyIceberg wants them named; all without a choice."""
-    unknown = no_column(columns or (), schema)
+    if columns is None:
+        return ("*",)
+    names = names_of(columns, "columns")
+    if not names:
+        raise ConfigurationError("columns is empty; name at least one, or leave it out to read them all")
+    unknown = no_column(names, schema)
     if unknown:
         raise ConfigurationError(f"table '{identifier}' has {unknown}")
-    return tuple(columns) if columns is not None else ("*",)
+    return names

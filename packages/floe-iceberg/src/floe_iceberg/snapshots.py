@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pyiceberg.table import Table
@@ -16,14 +17,28 @@ __all__ = ["WRITE_ID", "find_writes", "snapshot_info", "write_summary"]
 
 # The key in a snapshot's summary by which a write finds itself again.
 WRITE_ID = "floe.write-id"
+_VERSION = "floe.version"
+# Keys of a summary that mean something to Iceberg or to Floe.
+_TAKEN = re.compile(
+    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{_VERSION})$"
+    r"|(added|deleted|removed|total)-|partitions\."
+)
 
 
 def write_summary(write_id: str, properties: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a write leaves in its snapshot's summary: what its caller wants to find there, and who it is."""
+    if not isinstance(write_id, str) or not write_id:
+        raise ConfigurationError(f"write_id is {write_id!r}; it must be a text that is not empty, or left out")
     wrong = [key for key, value in (properties or {}).items() if not isinstance(key, str) or not isinstance(value, str)]
     if wrong:
         raise ConfigurationError(f"snapshot_properties must be texts; {', '.join(map(repr, wrong))} is not")
-    return {**(properties or {}), WRITE_ID: write_id, "floe.version": __version__}
+    taken = [key for key in properties or {} if _TAKEN.match(key)]
+    if taken:
+        raise ConfigurationError(
+            f"snapshot_properties must not say {', '.join(map(repr, taken))}: Iceberg and Floe write that themselves; "
+            f"choose another name"
+        )
+    return {**(properties or {}), WRITE_ID: write_id, _VERSION: __version__}
 
 
 def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:

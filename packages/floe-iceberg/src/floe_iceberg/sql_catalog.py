@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import UUID
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
@@ -155,15 +156,21 @@ def _open(path: Path) -> SqlCatalog:
 def _refuse_second_name(catalog: SqlCatalog, identifier: TableIdentifier) -> None:
     """A table can be registered twice; then the files of one name are those of the other."""
     table = catalog.load_table((*identifier.namespace, identifier.name))
-    beside = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
-        IcebergTables.catalog_name == catalog.name,
-        IcebergTables.metadata_location.startswith(f"{table.location()}/", autoescape=True),
+    everywhere = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
+        IcebergTables.catalog_name == catalog.name
     )
     with Session(catalog.engine) as session:
-        names = [(*namespace.split("."), name) for namespace, name in session.execute(beside)]
+        names = [(*namespace.split("."), name) for namespace, name in session.execute(everywhere)]
     for name in names:
-        if name != table.name() and catalog.load_table(name).metadata.table_uuid == table.metadata.table_uuid:
+        if name != table.name() and _uuid(catalog, name) == table.metadata.table_uuid:
             raise FloeStorageError(
                 f"'{'.'.join(name)}' is the same table as '{identifier}', so its files are not deleted. Drop one of "
                 f"the two without purge first"
             )
+
+
+def _uuid(catalog: SqlCatalog, name: Identifier) -> UUID | None:
+    try:
+        return catalog.load_table(name).metadata.table_uuid
+    except (NoSuchTableError, FileNotFoundError):  # dropped meanwhile, or without its files already
+        return None

@@ -21,6 +21,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import (
     ConcurrencyConflictError,
+    ConfigurationError,
     FloeStorageError,
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
@@ -35,6 +36,14 @@ from floe_core.plugins import create_catalog_plugin, create_storage_plugin, star
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import operation
 from floe_iceberg import refs
+from floe_iceberg.arguments import (
+    check_identifier,
+    check_slice,
+    check_snapshot_id,
+    check_transforms,
+    choice,
+    names_of,
+)
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import translated
 from floe_iceberg.incoming import ArrowData
@@ -42,7 +51,7 @@ from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
-from floe_iceberg.registration import check_metadata_file
+from floe_iceberg.registration import check_metadata_file, shown
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
@@ -227,18 +236,27 @@ class IcebergTableManager:
             allow_empty: Let no rows replace all rows of a table.
             truncate_nanoseconds: Cut off what is finer than a microsecond, and count it in the snapshot's summary.
         """
-        write_id = write_id or uuid.uuid4().hex
+        check_identifier(identifier)
+        check_slice(slice)
+        check_transforms(partition_by)
+        check_snapshot_id(validate_from, "validate_from")
+        chosen = choice(WriteMode, mode, "mode")
+        if validate_from is not None and chosen is WriteMode.APPEND:
+            raise ConfigurationError(
+                "validate_from says which rows must not have changed; an append replaces none: leave it out"
+            )
+        write_id = uuid.uuid4().hex if write_id is None else write_id
         request = WriteRequest(
             manager=self,
             identifier=identifier,
-            mode=WriteMode(mode),
+            mode=chosen,
             write_id=write_id,
             summary=write_summary(write_id, snapshot_properties),
             slice=slice,
             overwrite_filter=overwrite_filter,
             dynamic_partitions=dynamic_partitions,
-            keys=tuple(keys),
-            commit_strategy=CommitStrategy(commit_strategy),
+            keys=names_of(keys, "keys"),
+            commit_strategy=choice(CommitStrategy, commit_strategy, "commit_strategy"),
             branch=branch or MAIN_BRANCH,
             partition_by=tuple(partition_by),
             properties=properties,
@@ -285,7 +303,7 @@ class IcebergTableManager:
         Registering a table under a second name lets the two drift apart: each goes on from here with the same files.
         """
         with (
-            operation("iceberg.register_table", table=str(identifier), metadata_location=metadata_location),
+            operation("iceberg.register_table", table=str(identifier), metadata_location=shown(metadata_location)),
             translated("register_table", identifier),
         ):
             check_metadata_file(self.storage_plugin.get_pyiceberg_fileio(), metadata_location, identifier)
@@ -360,8 +378,10 @@ class IcebergTableManager:
     ) -> DataScan:
         """Read a table with `.to_arrow()`, `.to_arrow_batch_reader()`, `.to_pandas()` or `.to_polars()`.
 
-        Columns and filter are pushed down; at most one of `snapshot_id`, `as_of` and `ref` names a moment of the past.
+        Columns and filter are pushed down; at most one of `snapshot_id`, `as_of` and `ref` names a moment of the past,
+        and then columns have the names they had.
         """
+        check_identifier(identifier)
         with (
             operation("iceberg.scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
             translated("scan", identifier),
@@ -417,8 +437,9 @@ class IcebergTableManager:
         warehouse = self.storage_plugin.get_warehouse_uri()
         location = table.location()
         own_place = "/" + "/".join((*identifier.namespace, identifier.name))
-        # A table that was registered from elsewhere does not end like one of ours.
-        moved = warehouse.startswith("file:") and location.endswith(own_place) and location != warehouse + own_place
+        # A table that was registered from elsewhere does not end like one of ours, and a renamed one lies here.
+        is_here = location.startswith(f"{warehouse}/")
+        moved = warehouse.startswith("file:") and location.endswith(own_place) and not is_here
         if moved:
             raise FloeStorageError(
                 f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "

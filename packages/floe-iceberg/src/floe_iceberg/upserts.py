@@ -12,7 +12,7 @@ from pyiceberg.expressions.literals import FloatLiteral, literal
 from pyiceberg.table import Table
 
 from floe_core.errors import ConfigurationError, FloeStorageError
-from floe_iceberg.replacing import NOTHING, Replacement, files_under, state_of
+from floe_iceberg.replacing import NOTHING, Replacement, check_basis, files_at_first, files_under, state_of
 from floe_iceberg.staging import Stager, read_rows
 from floe_iceberg.types import places_of
 from floe_iceberg.write_request import WriteRequest
@@ -32,6 +32,7 @@ def merge_rows(
 
     A matched row takes the values of the data's `columns` and keeps its others.
     """
+    check_basis(request, table)
     key = _key(request, stager)
     source = _collected(request, batches, stager.arrow_schema)
     _check_keys(request, key, source[key])
@@ -40,7 +41,7 @@ def merge_rows(
         return NOTHING
     values = _plain(source[key])
     find = files_under(_among(key, values), request.branch)
-    seen = find(table)
+    seen = files_at_first(request, table, find)
     removed = set()
     matched = pa.nulls(0, pa.int64())
     names = stager.arrow_schema.names

@@ -1,0 +1,89 @@
+"""What callers hand in, checked before anything is looked at: errors name the argument and what it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from typing import TypeVar
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.models import PartitionTransform
+
+__all__ = [
+    "check_identifier",
+    "check_limit",
+    "check_moment",
+    "check_slice",
+    "check_snapshot_id",
+    "check_transforms",
+    "choice",
+    "names_of",
+]
+
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+def choice(kind: type[_Choice], said: object, argument: str) -> _Choice:
+    """One of the values of an enumeration, itself or by name."""
+    try:
+        return kind(said)
+    except ValueError:
+        there = ", ".join(str(one.value) for one in kind)
+        raise ConfigurationError(f"{argument} is {said!r}; it must be one of {there}") from None
+
+
+def names_of(said: Sequence[str], argument: str) -> tuple[str, ...]:
+    """Names of columns; a text is one name, not its letters."""
+    names = (said,) if isinstance(said, str) else tuple(said)
+    wrong = [one for one in names if not isinstance(one, str)]
+    if wrong:
+        raise ConfigurationError(f"{argument} are names of columns; {wrong[0]!r} is a {type(wrong[0]).__name__}")
+    return names
+
+
+def check_identifier(said: object) -> None:
+    if not isinstance(said, TableIdentifier):
+        raise ConfigurationError(
+            f"identifier is a {type(said).__name__}; write TableIdentifier.from_string('bronze.orders')"
+        )
+
+
+def check_slice(said: object) -> None:
+    if said is not None and not isinstance(said, TableSlice):
+        raise ConfigurationError(
+            f"slice is a {type(said).__name__}; write TableSlice.of_windows('at', [(start, end)]), or a text as "
+            f"overwrite_filter"
+        )
+
+
+def check_transforms(said: Sequence[PartitionTransform]) -> None:
+    wrong = [one for one in said if not isinstance(one, PartitionTransform)]
+    if wrong:
+        raise ConfigurationError(
+            f"partition_by is a list of PartitionTransform; {wrong[0]!r} is a {type(wrong[0]).__name__}: write "
+            f"[PartitionTransform(source_column='at', transform_type='day')]"
+        )
+
+
+def check_moment(said: object) -> None:
+    if said is not None and not isinstance(said, datetime):
+        raise ConfigurationError(
+            f"as_of is a {type(said).__name__}; it must be a datetime with a time zone, such as "
+            f"datetime(2026, 1, 31, tzinfo=timezone.utc)"
+        )
+
+
+def check_limit(said: object) -> None:
+    if said is None:
+        return
+    if not isinstance(said, int) or isinstance(said, bool):
+        raise ConfigurationError(f"limit is a {type(said).__name__}; it must be a whole number")
+    if said < 0:
+        raise ConfigurationError(f"limit is {said}; it cannot be negative")
+
+
+def check_snapshot_id(said: object, argument: str) -> None:
+    if said is not None and (not isinstance(said, int) or isinstance(said, bool)):
+        raise ConfigurationError(f"{argument} is a {type(said).__name__}; it must be the number of a snapshot")
