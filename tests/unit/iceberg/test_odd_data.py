@@ -366,6 +366,28 @@ def test_null_where_a_nested_value_is_required_names_the_place(manager: IcebergT
     manager.write_data(T, pa.table({"x": values.filter(pa.array([False]))}), mode="append")
 
 
+@pytest.mark.parametrize("path", ["a", "s.a"])
+def test_null_where_the_data_itself_said_there_is_none_names_the_column(
+    manager: IcebergTableManager, path: str
+) -> None:
+    inner = pa.field("a", pa.int64(), nullable=False)
+    if path == "a":
+        data = pa.Table.from_arrays([pa.array([1, None])], schema=pa.schema([inner]))
+    else:
+        values = pa.StructArray.from_arrays([pa.array([1, None])], fields=[inner])
+        data = pa.table({"s": values})
+    with pytest.raises(SchemaEvolutionError, match=rf"column '{path}' holds 1 NULL.*Nothing was written"):
+        manager.write_data(T, data, mode="append")
+
+
+def test_a_struct_may_be_null_whose_fields_are_required(manager: IcebergTableManager) -> None:
+    kind = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    data = pa.table({"s": pa.array([{"a": 1}, None], kind), "v": [1, 2]})
+    for _ in range(2):
+        manager.write_data(T, data, mode="append")
+    assert [row["s"] for row in rows(manager)] == [{"a": 1}, {"a": 1}, None, None]
+
+
 def test_null_in_what_identifies_a_row_names_the_column(manager: IcebergTableManager) -> None:
     key = NestedField(1, "id", LongType(), required=True)
     manager.create_table(T, Schema(key, NestedField(2, "v", LongType()), identifier_field_ids=[1]))

@@ -144,6 +144,8 @@ class Fitting:
             pa.nulls(len(batch), want.type) if place is None else self._fit(batch.column(place), want.type, want.name)
             for place, want in zip(places, self.target, strict=True)
         ]
+        for column, want in zip(columns, self.target, strict=True):
+            _refuse_nulls(column, want, want.name)
         return pa.RecordBatch.from_arrays(columns, schema=self.target)
 
     def _places(self, have: list[str], want: list[str]) -> list[int | None]:
@@ -153,7 +155,7 @@ class Fitting:
 
     def _fit(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
         have = values.type
-        if have == want:
+        if have == want and not _has_required(want):
             return values
         if pa.types.is_dictionary(have):
             return self._fit(values.dictionary_decode(), want, path)
@@ -185,6 +187,8 @@ class Fitting:
             else self._fit(values.field(place), one.type, f"{path}.{one.name}")
             for place, one in zip(places, fields, strict=True)
         ]
+        for child, one in zip(children, fields, strict=True):
+            _refuse_nulls(child.filter(values.is_valid()) if values.null_count else child, one, f"{path}.{one.name}")
         return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
 
     def _fit_list(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
@@ -221,6 +225,17 @@ class Fitting:
             )
         self.truncated += count
         return cut
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    """Is there anything inside of it that may not be NULL? Then its values are looked at."""
+    if pa.types.is_struct(kind):
+        inner = [kind.field(at) for at in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        inner = [kind.item_field]
+    else:
+        inner = [kind.value_field] if _is_list(kind) else []
+    return any(not one.nullable or _has_required(one.type) for one in inner)
 
 
 def _refuse_nulls(values: pa.Array, field: pa.Field, path: str) -> None:
