@@ -194,12 +194,19 @@ def test_a_float_is_found_by_the_number_that_was_written(manager: IcebergTableMa
     assert [row["v"] for row in rows(manager)] == [1, 2, 3]
 
 
-def test_a_name_with_a_dot_and_a_uuid_can_be_filtered_by(manager: IcebergTableManager) -> None:
+@pytest.mark.parametrize("partition_by", ["u", "a.b", ""])
+def test_a_name_with_a_dot_and_a_uuid_can_be_filtered_by(manager: IcebergTableManager, partition_by: str) -> None:
     data = pa.table({"a.b": [1, 2], "s": [{"x.y": 1}, {"x.y": 2}], "u": uuids(1, 2), "v": [1, 2]})
-    manager.write_data(T, data, mode="append")
+    manager.write_data(T, data, mode="append", partition_by=by(partition_by) if partition_by else [])
     for row_filter in ("a.b = 1", "s.x.y = 1", f"u = '{uuid.UUID(int=1)}'", f"u in ('{uuid.UUID(int=1)}')"):
         manager.write_data(T, data.slice(0, 1), mode="overwrite", overwrite_filter=row_filter)
         assert [row["v"] for row in rows(manager)] == [1, 2]
+        if row_filter.startswith("u"):
+            with pytest.raises(ConfigurationError, match="row_filter compares 'u', which is a uuid"):
+                rows(manager, row_filter=row_filter)
+            continue
+        assert [row["v"] for row in rows(manager, row_filter=row_filter)] == [1]
+        assert [row["v"] for row in rows(manager, row_filter=f"NOT ({row_filter})")] == [2]
     with pytest.raises(PartitionMismatchError, match=r"with a\.b = 2;"):
         manager.write_data(T, data, mode="overwrite", overwrite_filter="a.b = 1")
     assert [row["v"] for row in rows(manager, row_filter="a.b = 1")] == [1]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Table
+from pyiceberg.types import UUIDType
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
@@ -39,7 +42,33 @@ def scan(
     condition = condition_of(row_filter, schema, identifier)
     names = selected(columns, schema, identifier)
     then = _with_schema(table, schema)
-    return then.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)
+    return _Scan(**vars(then.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)))
+
+
+class _Scan(DataScan):
+    """PyIceberg's; it says what Arrow cannot read by, once Arrow is to read: Spark may be able to."""
+
+    def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
+        self._refuse_uuids()
+        return super().to_arrow(dictionary_columns)
+
+    def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
+        self._refuse_uuids()
+        return super().to_arrow_batch_reader(dictionary_columns)
+
+    def count(self) -> int:
+        self._refuse_uuids()
+        return super().count()
+
+    def _refuse_uuids(self) -> None:
+        schema = self.table_metadata.schema()
+        ids = extract_field_ids(bind(schema, self.row_filter, case_sensitive=True))
+        uuids = sorted(schema.find_field(one).name for one in ids if isinstance(schema.find_type(one), UUIDType))
+        if uuids:
+            raise ConfigurationError(
+                f"row_filter compares {', '.join(map(repr, uuids))}, which is a uuid, and Arrow cannot do that while "
+                f"it reads; filter the rows after reading, or read with Spark"
+            )
 
 
 def _with_schema(table: Table, schema: Schema) -> Table:
