@@ -8,6 +8,7 @@ UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 PACKAGES := $(wildcard packages/*)
 STAMP := $(VENV)/.synced
+WORKERS ?= 2
 NAMES := floe-core floe-iceberg floe-polaris floe-spark floe-dagster floe-runtime
 
 help:  ## Show these commands
@@ -37,7 +38,7 @@ test: java $(STAMP)  ## Run the suite everyone runs; ARGS="-k name" for a part o
 ifdef ARGS
 	@$(BIN)/python -m pytest -m "not full" $(ARGS)
 else
-	@$(BIN)/python -m pytest -m "not full" --cov --cov-report=
+	@$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --dist loadfile --cov --cov-report=
 	@for name in core iceberg spark dagster runtime; do \
 		total=$$($(BIN)/coverage report --include="*/floe_$$name/*" --format=total) && \
 		echo "coverage of floe_$$name: $$total %" && [ "$$total" -ge 85 ] || { echo "floe_$$name is under 85 %"; exit 1; }; \

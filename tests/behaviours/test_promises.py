@@ -508,7 +508,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an upsert of a slice": ({"mode": "upsert", "keys": ["id"], "slice": days(0)}, "neither slice nor filter"),
     "keys for an append": ({"mode": "append", "keys": ["id"]}, "keys are for upserts"),
     "a key that is not there": ({"mode": "upsert", "keys": ["idd"]}, "no column 'idd'"),
-    "a filter on a column that is not there": ({"mode": "overwrite", "overwrite_filter": "idd = 1"}, "did you mean .id."),
+    "a filter on a column that is not there": (
+        {"mode": "overwrite", "overwrite_filter": "idd = 1"},
+        "did you mean .id.",
+    ),
     "a malformed filter": ({"mode": "overwrite", "overwrite_filter": "id = = 1"}, "overwrite_filter .* cannot be read"),
     "a slice by a column that is not there": ({"mode": "overwrite", "slice": days(0, column="no")}, "not in the data"),
     "a slice by a text": ({"mode": "overwrite", "slice": days(0, column="note")}, "must be a timestamp or a date"),
