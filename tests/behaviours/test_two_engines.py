@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyspark.sql import functions as F  # noqa: N812
+from tests.lakes import open_manager
 
 from floe_core.errors import NamespaceAlreadyExistsError, NamespaceNotEmptyError
 from floe_core.identifiers import Namespace, TableIdentifier
@@ -66,18 +67,19 @@ def test_a_namespace_is_created_once_and_kept_while_it_holds_tables(lake: Lake, 
         lake.tables.catalog_plugin.delete_namespace(table.namespace[0])
 
 
-def _append_arrow(root: str, name: tuple[str, ...], first: int, count: int) -> None:
-    catalog = SqlCatalogPlugin(SqlCatalogConfig(), root=Path(root)).connect()
+def _append_arrow(root: str, name: str, first: int, count: int) -> None:
+    tables = open_manager(Path(root))
     for number in range(first, first + count):
-        catalog.load_table(name).append(pa.table({"id": pa.array([number], pa.int64())}))
+        data = pa.table({"id": pa.array([number], pa.int64())})
+        tables.write_data(TableIdentifier.from_string(name), data, mode=WriteMode.APPEND)
 
 
 def test_no_append_is_lost_when_processes_of_both_engines_write_at_once(lake: Lake, table: TableIdentifier) -> None:
     lake.write(lake.spark.range(0), table, mode=WriteMode.APPEND)
-    each, name = 8, (*table.namespace, table.name)
+    each = 8
     context = multiprocessing.get_context("spawn")
     writers = [
-        context.Process(target=_append_arrow, args=(str(lake.artifacts.root), name, 1000 * (index + 1), each))
+        context.Process(target=_append_arrow, args=(str(lake.artifacts.root), str(table), 1000 * (index + 1), each))
         for index in range(2)
     ]
     for writer in writers:
