@@ -50,7 +50,7 @@ def _append(lake: Lake) -> Row:
         lambda: lake.write(_orders(lake, MANY_ROWS), "bench.ours", mode=WriteMode.APPEND),
         "DataFrame.writeTo().append()",
         lambda: _orders(lake, MANY_ROWS).writeTo("lake.bench.bare").append(),
-        times=5,
+        times=15,
         target="at most 1.05",
     )
 
