@@ -14,8 +14,8 @@ from pyiceberg.typedef import Record
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
 from floe_core.models import WriteMode
+from floe_iceberg.conditions import matches
 from floe_iceberg.filters import is_negative
-from floe_iceberg.slices import matches
 from floe_iceberg.staging import Stager, read_rows
 from floe_iceberg.write_request import WriteRequest
 
@@ -117,11 +117,11 @@ def replace_rows(
     find = files_under(condition, request.branch)
     seen = files_at_first(request, table, find)
     removed = set()
+    inside = matches(condition, stager.schema)
     for task in seen:
         if _is_whole(task, condition):
             removed.add(task.file.file_path)
             continue
-        inside = matches(condition, stager.schema)
         rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
         kept = rows.filter(pc.invert(inside))
         if len(kept) < len(rows):

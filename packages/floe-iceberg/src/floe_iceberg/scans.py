@@ -19,7 +19,7 @@ from floe_iceberg.columns import no_column
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot, snapshot_at
 
-__all__ = ["condition_of", "scan", "selected"]
+__all__ = ["scan", "selected"]
 
 
 def scan(

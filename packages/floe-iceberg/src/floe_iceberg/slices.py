@@ -16,7 +16,7 @@ from floe_core.errors import ConfigurationError, PartitionMismatchError
 from floe_core.identifiers import ColumnRange, TableIdentifier, TableSlice
 from floe_iceberg.conditions import columns_of, matches
 
-__all__ = ["Guard", "matches", "slice_filter"]
+__all__ = ["Guard", "slice_filter"]
 
 _EXAMPLES = 3
 

@@ -44,7 +44,8 @@ def write_summary(write_id: str, properties: Mapping[str, str] | None = None) ->
 def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
     """What Floe says about a PyIceberg snapshot."""
     summary = snapshot.summary
-    return SnapshotInfo(
+    # PyIceberg has checked all of it when it read the metadata.
+    return SnapshotInfo.model_construct(
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
         operation=summary.operation.value if summary else "unknown",

@@ -50,10 +50,6 @@ class Staged:
     metadata: TableMetadata
     files: tuple[DataFile, ...]
 
-    @property
-    def rows(self) -> int:
-        return sum(one.record_count for one in self.files)
-
     def discard(self, io: FileIO) -> None:
         """Delete the files. Only for files that no commit was ever sent for."""
         for one in self.files:

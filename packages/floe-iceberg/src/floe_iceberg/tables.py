@@ -523,12 +523,7 @@ class IcebergTableManager:
 
         `table` is the table as the caller has just loaded it, to save a look.
         """
-        for attempt in Retrying(
-            retry=retry_if_exception_type(ConcurrencyConflictError),
-            stop=stop_after_attempt(10),
-            wait=wait_random_exponential(0.1, max=2),
-            reraise=True,
-        ):
+        for attempt in _on_conflict():
             with attempt:
                 current = table if table and attempt.retry_state.attempt_number == 1 else self.load_table(identifier)
                 # A writer that met another's commit looks again: the column may be there by now.
@@ -548,12 +543,17 @@ class IcebergTableManager:
 
         A field that is there already keeps its name, unless the transform gives it one.
         """
-        for attempt in Retrying(
-            retry=retry_if_exception_type(ConcurrencyConflictError),
-            stop=stop_after_attempt(10),
-            wait=wait_random_exponential(0.1, max=2),
-            reraise=True,
-        ):
+        for attempt in _on_conflict():
             with attempt, self._changing("evolve_partitions", identifier, partition_by=partition_by) as table:
                 spec = replace_spec(table, identifier, partition_by)
         return spec
+
+
+def _on_conflict() -> Retrying:
+    """A change of the metadata alone is planned anew on what others committed."""
+    return Retrying(
+        retry=retry_if_exception_type(ConcurrencyConflictError),
+        stop=stop_after_attempt(10),
+        wait=wait_random_exponential(0.1, max=2),
+        reraise=True,
+    )

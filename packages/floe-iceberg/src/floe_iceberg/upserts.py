@@ -87,9 +87,11 @@ def _key(request: WriteRequest, stager: Stager) -> str:
 
 def _collected(request: WriteRequest, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     rows: list[pa.RecordBatch] = []
+    count = 0
     for batch in batches:
         rows.append(batch)
-        if sum(map(len, rows)) > LARGEST_UPSERT:
+        count += len(batch)
+        if count > LARGEST_UPSERT:
             raise ConfigurationError(
                 f"an upsert of more than {LARGEST_UPSERT:,} rows into '{request.identifier}' needs Spark: write a "
                 f"Spark DataFrame, which merges them. Nothing was written"

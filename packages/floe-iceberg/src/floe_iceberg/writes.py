@@ -16,9 +16,9 @@ from floe_core.models import WriteMode
 from floe_core.telemetry import Operation, warn
 from floe_iceberg import doubt
 from floe_iceberg.commits import Commit, begin
+from floe_iceberg.filters import condition_of
 from floe_iceberg.incoming import ArrowData, Incoming, incoming
 from floe_iceberg.replacing import Replacement, replace_rows
-from floe_iceberg.scans import condition_of
 from floe_iceberg.schema import SchemaChange, to_iceberg_schema
 from floe_iceberg.slices import Guard, slice_filter
 from floe_iceberg.snapshots import find_writes

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.arguments import names_of
 from floe_iceberg.slices import slice_filter
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import table_name
@@ -58,7 +59,9 @@ def read(
         if checked.row_filter != AlwaysTrue():
             frame = frame.where(filter_condition(checked.row_filter, schema))
         if columns is not None:
-            frame = frame.select([column_path(schema, schema.find_field(name).field_id) for name in columns])
+            frame = frame.select(
+                [column_path(schema, schema.find_field(name).field_id) for name in names_of(columns, "columns")]
+            )
         return frame
 
 

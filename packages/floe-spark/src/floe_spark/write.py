@@ -25,6 +25,7 @@ from floe_core.models import PartitionTransform, SnapshotInfo, WriteMode
 from floe_core.redaction import redact
 from floe_core.telemetry import Operation, operation
 from floe_iceberg import IcebergTableManager, doubt
+from floe_iceberg.arguments import names_of
 from floe_iceberg.filters import condition_of
 from floe_iceberg.layout import partition_spec
 from floe_iceberg.schema import SchemaChange
@@ -95,7 +96,7 @@ def write(
         slice=slice,
         overwrite_filter=overwrite_filter,
         dynamic_partitions=dynamic_partitions,
-        keys=(keys,) if isinstance(keys, str) else tuple(keys),
+        keys=names_of(keys, "keys"),
         branch=branch or MAIN_BRANCH,
         partition_by=tuple(partition_by),
         properties={**manager.config.table_properties, **(properties or {})},
