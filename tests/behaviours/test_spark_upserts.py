@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,7 +15,7 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, WriteMode
 from floe_iceberg.snapshots import WRITE_ID
-from floe_spark import Lake
+from floe_spark import Lake, commits
 
 UPSERT = WriteMode.UPSERT
 
@@ -166,40 +162,22 @@ def test_upserts_at_once_never_take_over_each_others_properties(lake: Lake, tabl
         assert marks == [[f"mark-{number}"], [], [f"mark-{number}"], []]
 
 
-def computing(lake: Lake, frame: DataFrame, table: TableIdentifier, meanwhile: Callable[[], object]) -> DataFrame:
-    """The frame, during whose computation something else happens."""
-    folder = lake.artifacts.root / f"computing-{table.namespace[0]}"
-    folder.mkdir()
-    begun, done = str(folder / "begun"), str(folder / "done")
-
-    def compute(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        Path(begun).touch()
-        while not Path(done).exists():
-            time.sleep(0.05)
-        yield from batches
-
-    def intrude() -> None:
-        while not Path(begun).exists():
-            time.sleep(0.05)
-        try:
-            meanwhile()
-        finally:
-            Path(done).touch()
-
-    threading.Thread(target=intrude, daemon=True).start()
-    return frame.coalesce(1).mapInArrow(compute, frame.schema)
-
-
 @pytest.mark.parametrize("number", [7, 100], ids=["of a key being added", "of another key"])
 def test_a_row_that_appears_during_a_merge_is_neither_lost_nor_doubled(
     lake: Lake, table: TableIdentifier, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(people(lake, 0, 5), table, mode=WriteMode.APPEND)
     row = pa.table({"id": [number], "kind": ["z"], "note": ["theirs"]})
-    # Left out: the source would be computed before the MERGE begins.
-    monkeypatch.setattr(sys.modules["floe_spark.write"], "keyed", lambda frame, *_: frame)
-    new = computing(lake, people(lake, 3, 10, "new"), table, lambda: lake.tables.load_table(table).append(row))
-    lake.write(new, table, mode=UPSERT, keys=["id"])
+    plain, sent = commits._send, []
+
+    def intrude(act: Callable[[str | None], object], branch: str | None) -> None:
+        plain(act, branch)
+        sent.append(branch)
+        if len(sent) == 1:
+            lake.tables.write_data(table, row, mode=WriteMode.APPEND)
+
+    monkeypatch.setattr(commits, "_send", intrude)
+    lake.write(people(lake, 3, 10, "new"), table, mode=UPSERT, keys=["id"])
     merged = dict.fromkeys(range(3), "old") | {number: "theirs"} | dict.fromkeys(range(3, 10), "new")
     assert notes(lake, table) == merged
     assert len(lake.tables.list_snapshots(table)) == 3
