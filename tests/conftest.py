@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +11,11 @@ import pytest
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
+from floe_core.jvm import iceberg_aws_bundle
 from floe_spark import Lake
-from tests.engines import CATALOGS, ArrowEngine, Engine, SparkEngine
+from tests.catalogs import CATALOGS, new_namespace, polaris_lake, rest_settings, side_lake
+from tests.engines import ArrowEngine, Engine, SparkEngine
+from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 
 # Tests say what they need; the machine's own settings must not leak in.
 for name in ("FLOE_ENV", "DAGSTER_HOME"):
@@ -24,7 +26,9 @@ for name in ("FLOE_ENV", "DAGSTER_HOME"):
 def project(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
     """A compiled project with nothing in it but the defaults."""
     root = tmp_path_factory.mktemp("project")
-    (root / "floe.yaml").write_text("name: tests\n", encoding="utf-8")
+    # The one JVM of the tests serves lakes on S3 too, and jars cannot be added to it later.
+    jars = f"spark: {{conf: {{spark.jars.packages: '{iceberg_aws_bundle()}'}}}}"
+    (root / "floe.yaml").write_text(f"name: tests\n{jars}\n", encoding="utf-8")
     artifacts = compile_project(root).artifacts
     artifacts.write()
     return artifacts
@@ -38,15 +42,24 @@ def lake(project: CompiledArtifacts) -> Iterator[Lake]:
     spark.stop()
 
 
-@pytest.fixture(scope="session", params=list(CATALOGS))
-def catalog(request: pytest.FixtureRequest, lake: Lake) -> Lake:
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """A catalog server with OAuth2, S3 and vended credentials."""
+    with seaweedfs_server(tmp_path_factory.mktemp("seaweedfs")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=CATALOGS)
+def catalog(request: pytest.FixtureRequest, lake: Lake) -> Iterator[Lake]:
     """The lake of each catalog that the promises are tested on."""
-    if request.param == "embedded":
-        return lake
     root = lake.artifacts.root / request.param
-    root.mkdir()
-    (root / "floe.yaml").write_text(f"name: tests\n{CATALOGS[request.param]}", encoding="utf-8")
-    return Lake(compile_project(root).artifacts)
+    if request.param == "embedded":
+        yield lake
+    elif request.param == "rest":
+        yield side_lake(lake, root, rest_settings(request.getfixturevalue("server")))
+    else:
+        with polaris_lake(lake, root) as polaris:
+            yield polaris
 
 
 @pytest.fixture(scope="session", params=[ArrowEngine, SparkEngine], ids=lambda kind: kind.name)
@@ -58,7 +71,7 @@ def engine(request: pytest.FixtureRequest, catalog: Lake) -> Engine:
 
 @pytest.fixture
 def namespace() -> str:
-    return f"ns_{uuid.uuid4().hex[:10]}"
+    return new_namespace()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -19,7 +18,6 @@ from floe_spark import Lake
 
 __all__ = [
     "BY_DAY",
-    "CATALOGS",
     "FIRST",
     "ArrowEngine",
     "Engine",
@@ -34,17 +32,6 @@ __all__ = [
 ]
 
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-# The catalogs that every promise is run on, as the catalog part of floe.yaml. A Polaris is tested when one is given.
-CATALOGS: dict[str, str] = {"embedded": ""}
-if "FLOE_TEST_POLARIS_URI" in os.environ:
-    CATALOGS["polaris"] = (
-        "catalog:\n"
-        "  type: polaris\n"
-        '  uri: "${env:FLOE_TEST_POLARIS_URI}"\n'
-        '  warehouse: "${env:FLOE_TEST_POLARIS_WAREHOUSE}"\n'
-        '  credential: "${env:FLOE_TEST_POLARIS_CREDENTIAL}"\n'
-    )
 
 
 class Engine(Protocol):

@@ -33,6 +33,7 @@ HEALTH_SECONDS: Final = 5.0
 _BROUGHT_BY = {
     "sql": "floe-iceberg",
     "local": "floe-iceberg",
+    "s3": "floe-iceberg",
     "rest": "floe-polaris",
     "polaris": "floe-polaris",
 }

@@ -102,6 +102,8 @@ class Plugin(ABC):
 class CatalogPlugin(Plugin):
     """A catalog that both engines see: PyIceberg through `connect`, Spark through `get_spark_conf`."""
 
+    storage: StoragePlugin | None = None
+
     @abstractmethod
     def connect(self) -> Catalog:
         """The PyIceberg catalog; the same object each time."""
@@ -109,6 +111,10 @@ class CatalogPlugin(Plugin):
     @abstractmethod
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
         """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
+
+    def use_storage(self, storage: StoragePlugin) -> None:
+        """Called once, before `connect`, by whoever opens a lake: where the files are, and how to get at them."""
+        self.storage = storage
 
     def table_location(self, identifier: TableIdentifier, namespace_uri: str) -> str | None:
         """Where a new table goes; None leaves it to the catalog, which is right for a server."""
@@ -144,6 +150,10 @@ class StoragePlugin(Plugin):
 
     @abstractmethod
     def get_pyiceberg_fileio(self) -> FileIO: ...
+
+    def get_pyiceberg_properties(self) -> dict[str, str]:
+        """The properties with which PyIceberg's own FileIO gets at the same files; local files need none."""
+        return {}
 
     @abstractmethod
     def get_warehouse_uri(self, namespace: str | None = None) -> str:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-__all__ = ["CREDENTIAL_KEY", "MASK", "SPARK_REDACTION_REGEX", "is_credential_key", "masked", "protect", "redact"]
+__all__ = [
+    "CREDENTIAL_KEY",
+    "MASK",
+    "SPARK_REDACTION_REGEX",
+    "is_credential_key",
+    "masked",
+    "protect",
+    "protect_for_now",
+    "redact",
+]
 
 MASK: Final = "***"
 
@@ -23,6 +33,9 @@ CREDENTIAL_KEY: Final = re.compile(
 )
 
 _protected: set[str] = set()
+# Tokens and vended credentials come by the thousand and live an hour: the newest are enough.
+_passing: OrderedDict[str, None] = OrderedDict()
+_PASSING_KEPT: Final = 200
 
 
 def is_credential_key(key: str) -> bool:
@@ -38,6 +51,15 @@ def protect(secret: str) -> None:
         _protected.update((secret, *disguises))
 
 
+def protect_for_now(secret: str) -> None:
+    """`protect` for a value that others like it will follow; the oldest are forgotten in time."""
+    if len(secret) >= 4:
+        _passing[secret] = None
+        _passing.move_to_end(secret)
+        while len(_passing) > _PASSING_KEPT:
+            _passing.popitem(last=False)
+
+
 def masked(key: str, value: Any) -> Any:
     """A value as it may be shown: without protected values, and without what a credential-like key holds."""
     if isinstance(value, Mapping):
@@ -51,6 +73,6 @@ def masked(key: str, value: Any) -> Any:
 
 def redact(text: str) -> str:
     """The text with every protected value masked."""
-    for secret in sorted(_protected, key=len, reverse=True):
+    for secret in sorted((*_protected, *_passing), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text

@@ -18,11 +18,13 @@ from pydantic import (
     SecretStr,
     Tag,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 from typing_extensions import Self
 
 from floe_core.identifiers import Name
+from floe_core.postgres import is_postgres, postgres_problem
 from floe_core.redaction import masked
 from floe_core.references import is_reference
 
@@ -150,23 +152,42 @@ class CatalogConfig(Settings):
 
 
 class SqlCatalogConfig(CatalogConfig):
-    """The embedded catalog: an SQLite file that PyIceberg and Spark share."""
+    """A catalog in tables of a database that PyIceberg and Spark share: an SQLite file, or PostgreSQL."""
 
     type: Literal["sql"] = "sql"
-    uri: str = "sqlite:///.floe/catalog.db"
+    uri: str = Field(
+        default="sqlite:///.floe/catalog.db",
+        description="sqlite:///path relative to floe.yaml, or postgresql://user:${env:PGPASSWORD}@host:5432/database",
+    )
 
     @model_validator(mode="after")
     def _check_uri(self) -> Self:
-        if not is_reference(self.uri) and not re.fullmatch(r"sqlite:///[^?]+", self.uri):
-            raise ValueError("uri: write sqlite:///path/to/catalog.db, with the path relative to floe.yaml")
+        if is_reference(self.uri):
+            return self
+        if is_postgres(self.uri):
+            problem = postgres_problem(self.uri)
+            if problem:
+                raise ValueError(f"uri: {problem}")
+        elif not re.fullmatch(r"sqlite:///[^?]+", self.uri):
+            raise ValueError(
+                "uri: write sqlite:///path/to/catalog.db, with the path relative to floe.yaml, or "
+                "postgresql://user:${env:PGPASSWORD}@host:5432/database"
+            )
         return self
 
 
 class ClientCredentials(Settings):
     """OAuth2 client credentials."""
 
-    client_id: str
+    client_id: str = Field(min_length=1)
     client_secret: Secret
+
+    @field_validator("client_id")
+    @classmethod
+    def _check_client_id(cls, client_id: str) -> str:
+        if ":" in client_id and not is_reference(client_id):
+            raise ValueError("a client id with a colon in it cannot be told from its secret in Spark; ask for another")
+        return client_id
 
 
 class RestCatalogConfig(CatalogConfig):
@@ -174,14 +195,21 @@ class RestCatalogConfig(CatalogConfig):
 
     type: Literal["rest"] = "rest"
     uri: str
-    warehouse: str
+    warehouse: str = Field(min_length=1)
     auth: Literal["oauth2", "none"] = "oauth2"
     credentials: ClientCredentials | None = None
     token: Secret | None = None
     scope: str = "PRINCIPAL_ROLE:ALL"
     oauth2_server_uri: str | None = None
     token_refresh_enabled: bool = True
-    access_delegation: Literal["vended-credentials", "remote-signing", "none"] = "vended-credentials"
+    access_delegation: Literal["vended-credentials", "none"] = Field(
+        default="vended-credentials",
+        description="none: the keys in `storage`, or the machine's own, are used for the files",
+    )
+    timeout_seconds: float = Field(default=60.0, gt=0, le=600.0, description="how long an answer may take")
+    ca_bundle: str | None = Field(
+        default=None, description="a PEM file with the authorities to trust, relative to floe.yaml"
+    )
 
     @model_validator(mode="after")
     def _check_auth(self) -> Self:
@@ -193,6 +221,14 @@ class RestCatalogConfig(CatalogConfig):
             )
         if self.auth == "none" and given:
             raise ValueError("auth: none contradicts credentials and token; remove one of them")
+        if self.credentials is not None and self.token is not None:
+            raise ValueError("credentials and token exclude each other: keep one")
+        if self.token is not None and self.oauth2_server_uri is not None:
+            raise ValueError("oauth2_server_uri is where credentials are exchanged for a token; with token, remove it")
+        for name in ("uri", "oauth2_server_uri"):
+            address = getattr(self, name)
+            if address is not None and not is_reference(address) and not re.match(r"https?://[^/\s]", address):
+                raise ValueError(f"{name}: write an address that starts with https:// (or http:// for a local server)")
         return self
 
 
@@ -219,12 +255,18 @@ class S3StorageConfig(StorageConfig):
     """S3 and what speaks like it."""
 
     type: Literal["s3"] = "s3"
-    bucket: str
+    bucket: str = Field(min_length=1)
     endpoint: str | None = None
     region: str | None = None
     path_style_access: bool = False
     access_key_id: Secret | None = None
     secret_access_key: Secret | None = None
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together: give both or none")
+        return self
 
 
 class PluginSettings(_Shown):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import structlog
 from opentelemetry import trace
@@ -17,11 +20,17 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.redaction import MASK, is_credential_key, masked, redact
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+
     from floe_core.spec import ObservabilityConfig
 
-__all__ = ["Operation", "configure", "operation", "warn"]
+__all__ = ["Operation", "configure", "note", "operation", "warn"]
 
 Event = MutableMapping[str, Any]
+
+# How long a process that ends waits for the collector to take its last spans.
+EXIT_SECONDS: Final = 5.0
 
 _LOGGER = logging.getLogger("floe")
 _LOGGER.addHandler(logging.NullHandler())
@@ -102,6 +111,13 @@ def warn(message: str, **facts: Any) -> None:
     _log.bind(**cleaned).warning(redact(message))
 
 
+def note(event: str, /, **facts: Any) -> None:
+    """An event worth knowing when something is looked into: in the log at level info, and on the span at hand."""
+    cleaned = {key: _clean(key, value) for key, value in facts.items() if value is not None}
+    trace.get_current_span().add_event(event, cleaned)
+    _log.bind(**cleaned).info(event)
+
+
 @contextmanager
 def operation(name: str, /, **attributes: Any) -> Iterator[Operation]:
     """Span and log event around a block: `with operation("iceberg.append", table=str(table)) as op: ...`."""
@@ -136,7 +152,13 @@ def configure(settings: ObservabilityConfig, *, project: str) -> None:
         _export_spans(settings.otlp_endpoint, project)
 
 
+_collector: tuple[str, str] | None = None
+
+
 def _export_spans(endpoint: str, project: str) -> None:
+    global _collector
+    if _collector == (endpoint, project):
+        return
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -146,7 +168,55 @@ def _export_spans(endpoint: str, project: str) -> None:
         raise ConfigurationError(
             "observability.otlp_endpoint needs the exporter: pip install 'floe-core[otlp]'"
         ) from exc
-    provider = TracerProvider(resource=Resource.create({"service.name": f"floe-{project}"}))
-    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=endpoint.startswith("http://"))
+    address = urlsplit(endpoint)
+    if address.scheme not in ("http", "https") or not address.netloc or "@" in address.netloc:
+        raise ConfigurationError(
+            "observability.otlp_endpoint: write http://host:4317, or https://host:4317 for a collector with TLS; what "
+            "it asks callers for belongs into the environment variable OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    if isinstance(trace.get_tracer_provider(), TracerProvider):
+        warn("observability.otlp_endpoint is not used: tracing was set up before in this process, and stays as it is")
+        return
+    _retell_losses()
+    resource = Resource.create({"service.name": f"floe-{project}"})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=address.scheme == "http")
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
+    _leave_in_time(provider, exporter, address.netloc)
+    _collector = (endpoint, project)
+
+
+class _Retelling(logging.Handler):
+    """What the exporter complains of, in Floe's own log: in its format, and without secrets."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn("spans were lost", reason=self.format(record))
+
+
+def _retell_losses() -> None:
+    logger = logging.getLogger("opentelemetry")
+    logger.handlers[:] = [_Retelling()]
+    logger.propagate = False
+    # Otherwise each attempt that is repeated would be a line too.
+    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.ERROR)
+
+
+def _leave_in_time(provider: TracerProvider, exporter: SpanExporter, collector: str) -> None:
+    """At the end, send the spans that are left; the provider alone would wait 30 s for a collector that is away."""
+    leaving, left = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        leaving.wait()
+        if not left.wait(EXIT_SECONDS):
+            warn("spans were lost", reason=f"{collector} did not take the last ones within {EXIT_SECONDS:g} s")
+            exporter.shutdown()  # which ends the attempt under way, too
+
+    def leave() -> None:
+        leaving.set()
+        provider.shutdown()
+        left.set()
+
+    # Started now: a process that ends can start no thread any more.
+    threading.Thread(target=watch, name="floe-spans", daemon=True).start()
+    atexit.register(leave)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -34,7 +35,7 @@ from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, SortField, WriteMode
 from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start
 from floe_core.ports import CatalogPlugin, StoragePlugin
-from floe_core.telemetry import operation
+from floe_core.telemetry import note, operation
 from floe_iceberg import refs
 from floe_iceberg.arguments import (
     check_identifier,
@@ -101,6 +102,7 @@ class IcebergTableManager:
     ) -> None:
         self.catalog_plugin = catalog_plugin
         self.storage_plugin = storage_plugin
+        catalog_plugin.use_storage(storage_plugin)
         self.config = config or IcebergTableManagerConfig()
 
     @classmethod
@@ -316,9 +318,16 @@ class IcebergTableManager:
             operation("iceberg.load_table", table=str(identifier)) as op,
             translated("load_table", identifier),
         ):
-            table = self._catalog.load_table((*identifier.namespace, identifier.name))
+            note("loading_table", table=str(identifier))
+            try:
+                table = self._catalog.load_table((*identifier.namespace, identifier.name))
+            except NoSuchTableError:
+                note("table_not_found", table=str(identifier))
+                raise
             snapshot = table.current_snapshot()
-            op.set(snapshot_id=snapshot.snapshot_id if snapshot else None)
+            snapshot_id = snapshot.snapshot_id if snapshot else None
+            op.set(snapshot_id=snapshot_id)
+            note("table_loaded", table=str(identifier), snapshot_id=snapshot_id)
             return table
 
     def find_table(self, identifier: TableIdentifier) -> Table | None:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from floe_core.errors import ConfigurationError
+from floe_core.spec import CATALOG_NAME
 
 __all__ = ["is_remote", "session_with"]
 
@@ -65,7 +66,9 @@ def _align(spark: SparkSession, other: SparkSession) -> None:
     """Settings that changed since, such as the number of shuffle partitions."""
     theirs = dict(other.conf.getAll)
     for key, value in dict(spark.conf.getAll).items():
-        if theirs.get(key) != value and other.conf.isModifiable(key):
+        # Spark does not call the settings of a catalog modifiable, because it does not know them before their use.
+        of_catalog = key.startswith(f"spark.sql.catalog.{CATALOG_NAME}")
+        if theirs.get(key) != value and (of_catalog or other.conf.isModifiable(key)):
             other.conf.set(key, value)
 
 

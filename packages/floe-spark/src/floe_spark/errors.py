@@ -31,6 +31,17 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         floe.SchemaEvolutionError,
         "Schema mismatch: {reason} Nothing was written to '{name}': cast the data, or write to a new table",
     ),
+    "NotAuthorizedException": (
+        floe.CatalogAuthenticationError,
+        (
+            "Authentication failed: check catalog credentials in floe.yaml. The catalog refused Spark's token while it "
+            "worked on '{name}' ({reason}); see: floe doctor"
+        ),
+    ),
+    "ForbiddenException": (
+        floe.PermissionDeniedError,
+        "the catalog knows who Spark is and does not let it do this with '{name}': {reason}. Ask for that privilege",
+    ),
     # Iceberg says it at the commit, Spark when it looks before the write.
     **dict.fromkeys(
         ("AlreadyExistsException", "TABLE_OR_VIEW_ALREADY_EXISTS"),
@@ -45,6 +56,19 @@ _VALIDATION = {
     ),
     False: (floe.FloeStorageError, "Iceberg refused the write to '{name}', and nothing was written: {reason}"),
 }
+_STORAGE_REFUSED = (
+    floe.StorageAuthenticationError,
+    (
+        "the catalog agreed and the object store did not: {reason} (files of '{name}'). Nothing was committed. Check the "
+        "keys in storage, or that what the catalog vends may do this; credentials that ended during a long job are renewed "
+        "only where the catalog has an endpoint for it"
+    ),
+)
+# What an object store says when it does not let somebody in; Iceberg wraps it in several ways.
+_STORE_WORDS = re.compile(
+    r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|RequestTimeTooSkewed|\bAccessDenied"
+    r"|S3Exception: [^\n]*Status Code: 403|AccessDeniedException: [^\n]*Service: S3"
+)
 _JAVA_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
 
 
@@ -101,8 +125,11 @@ def _is_conflict(exc: BaseException) -> bool:
 
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
+    refused = "software.amazon.awssdk" in str(exc) and _STORE_WORDS.search(str(exc)) is not None
     for java_class in (*java_classes(exc), *_conditions(exc)):
         known = _VALIDATION[_is_conflict(exc)] if java_class == "ValidationException" else _TABLE.get(java_class)
+        if refused:
+            known = _STORAGE_REFUSED
         if known is not None:
             error, message = known
             detail = StorageErrorDetail(
@@ -124,5 +151,7 @@ def _conditions(exc: BaseException) -> list[str]:
 def _reason(exc: BaseException) -> str:
     """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
     text = redact(str(exc))
-    told = re.findall(r"ValidationException\)?:? ([^\n]+)", text)
+    told = re.findall(
+        r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception)\)?:? ([^\n]+)", text
+    )
     return told[-1].strip() if told else text.splitlines()[0].partition(" SQLSTATE")[0]

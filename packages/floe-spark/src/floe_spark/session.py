@@ -25,7 +25,7 @@ from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SparkConfig
 from floe_core.telemetry import operation
 
-__all__ = ["LOG_FILE", "session_conf", "spark_session"]
+__all__ = ["LOG_FILE", "catalog_conf", "session_conf", "spark_session"]
 
 LOG_FILE = Path(".floe/logs/spark.log")
 
@@ -37,7 +37,7 @@ _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
 def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage: StoragePlugin) -> SparkSession:
     """The running session of this project, or a new one. A session with another catalog is an error."""
     settings = resolve_model(artifacts.spark, root=artifacts.root)
-    world = _catalog_conf(catalog, storage)
+    world = catalog_conf(catalog, storage)
     running = _running_session()
     if running is not None:
         _refuse_another_world(running, world)
@@ -130,7 +130,8 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
     return conf
 
 
-def _catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
+def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
+    """The settings that make Spark see the lake that PyIceberg sees."""
     prefix = f"spark.sql.catalog.{CATALOG_NAME}"
     return {
         **storage.get_spark_conf(CATALOG_NAME),

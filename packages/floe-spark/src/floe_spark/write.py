@@ -26,6 +26,7 @@ from floe_core.redaction import redact
 from floe_core.telemetry import Operation, operation
 from floe_iceberg import IcebergTableManager, doubt
 from floe_iceberg.arguments import names_of
+from floe_iceberg.errors import translated
 from floe_iceberg.filters import condition_of
 from floe_iceberg.layout import partition_spec
 from floe_iceberg.schema import SchemaChange
@@ -104,7 +105,11 @@ def write(
         evolve=evolve,
         allow_empty=allow_empty,
     )
-    with operation(f"iceberg.{request.mode.value}", table=str(identifier), engine="spark", slice=slice) as op:
+    name = request.mode.value
+    with (
+        operation(f"iceberg.{name}", table=str(identifier), engine="spark", slice=slice) as op,
+        translated(name, identifier),
+    ):
         op.event("validating")
         table = manager.find_table(identifier)
         check_branch(table, identifier, request.branch)

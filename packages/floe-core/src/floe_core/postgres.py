@@ -1,0 +1,105 @@
+"""The address of a PostgreSQL database, as floe.yaml writes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote
+
+from floe_core.redaction import protect
+from floe_core.references import references_in
+
+__all__ = ["PostgresAddress", "is_postgres", "postgres_problem"]
+
+_SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+_VERIFYING = ("verify-ca", "verify-full")
+_OPTIONS = ("sslmode", "sslrootcert")
+
+_REFERENCE = r"\$\{[^{}]*\}"
+# What stands before the last @ may hold anything: not everybody escapes the password that a reference leads to.
+_ADDRESS = re.compile(
+    rf"postgres(?:ql)?://(?P<user>(?:{_REFERENCE}|[^:@/?#])+)(?::(?P<password>.*))?"
+    rf"@(?P<host>\[[0-9A-Fa-f:.]+\]|(?:{_REFERENCE}|[^\[\]@:/?#,\s])+)(?::(?P<port>{_REFERENCE}|\d+))?"
+    rf"/(?P<database>(?:{_REFERENCE}|[^@/?#])+)(?:\?(?P<options>[^@#]*))?"
+)
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """Where a database is, and as whom to open it."""
+
+    user: str
+    host: str
+    port: int
+    database: str
+    password: str | None = field(default=None, repr=False)
+    sslmode: str = "prefer"
+    sslrootcert: Path | None = None
+
+    @classmethod
+    def parse(cls, uri: str, *, root: Path) -> PostgresAddress:
+        """Take an address without references apart; its password is masked from then on."""
+        found, problem = _ADDRESS.fullmatch(uri), postgres_problem(uri)
+        if found is None or problem is not None:
+            raise ValueError(problem)
+        options = dict(parse_qsl(found["options"] or ""))
+        password = unquote(found["password"] or "")
+        protect(password)
+        return cls(
+            user=unquote(found["user"]),
+            host=found["host"].strip("[]"),
+            port=int(found["port"] or 5432),
+            database=unquote(found["database"]),
+            password=password or None,
+            sslmode=options.get("sslmode", "prefer"),
+            sslrootcert=root / options["sslrootcert"] if "sslrootcert" in options else None,
+        )
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as an address writes them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"postgresql://{self.authority}/{self.database}"
+
+
+def is_postgres(uri: str) -> bool:
+    """Is it meant to be an address of PostgreSQL?"""
+    return re.match(r"postgres(ql)?(\+\w*)?:", uri) is not None
+
+
+def postgres_problem(uri: str) -> str | None:
+    """What is wrong with an address, references and all, without showing it; or None."""
+    driver = re.match(r"postgres(?:ql)?\+(\w*):", uri)
+    if driver:
+        return f"write postgresql:// without +{driver[1]}: each engine has a driver of its own"
+    found = _ADDRESS.fullmatch(uri)
+    if found is None:
+        return (
+            "write postgresql://user:${env:PGPASSWORD}@host:5432/database, with special characters in the names "
+            "URL-escaped"
+        )
+    port = found["port"] or ""
+    if port.isdecimal() and not 0 < int(port) < 65536:
+        return f"there is no port {port}"
+    return _options_problem(found["options"] or "")
+
+
+def _options_problem(text: str) -> str | None:
+    options = dict(parse_qsl(text, keep_blank_values=True))
+    unknown = [key for key in options if key not in _OPTIONS]
+    if unknown:
+        return f"unknown option {unknown[0]!r} after the database; both engines know {' and '.join(_OPTIONS)}"
+    mode, authorities = options.get("sslmode", "prefer"), options.get("sslrootcert")
+    if references_in(mode):
+        return None
+    if mode not in _SSL_MODES:
+        return f"sslmode must be one of {', '.join(_SSL_MODES)}"
+    if (mode in _VERIFYING) != bool(authorities):
+        return (
+            "sslmode=verify-ca and sslmode=verify-full go with sslrootcert=FILE, the authorities to trust as PEM, and "
+            "the other modes without"
+        )
+    return None

@@ -1,0 +1,364 @@
+"""PolarisCatalog: PyIceberg's REST catalog, patient with its server and honest about what it did."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import requests
+from pydantic import ValidationError
+from pyiceberg.catalog import PropertiesUpdateSummary
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from floe_core.errors import FloeError, FloeStorageError
+from floe_core.references import resolve_model
+from floe_core.retry import Retry
+from floe_core.spec import CATALOG_NAME, RestCatalogConfig
+from floe_core.telemetry import operation
+from floe_polaris.answers import Asked, is_transient, retry_after, status_of, unreachable
+from floe_polaris.files import VendedFileIO, vended_properties
+from floe_polaris.http import USER_AGENT, Clock, create_session
+from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
+
+__all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog"]
+
+# A property of every table made here: whether a table that is there is the one that was asked for.
+CREATE_ID = "floe.create-id"
+_DELEGATION = "X-Iceberg-Access-Delegation"
+
+Result = TypeVar("Result")
+
+
+def create_catalog(
+    config: RestCatalogConfig,
+    *,
+    root: Path | None = None,
+    name: str = CATALOG_NAME,
+    file_properties: Mapping[str, str] | None = None,
+) -> PolarisCatalog:
+    """Connect to a Polaris or another Iceberg REST catalog.
+
+    Args:
+        config: As in floe.yaml; references are resolved here.
+        root: The folder that `${file:…}` and `ca_bundle` start from; by default the current one.
+        file_properties: How to get at the files where the catalog does not vend credentials.
+    """
+    root = root or Path.cwd()
+    settings = resolve_model(config, root=root)
+    session = create_session(
+        timeout_seconds=settings.timeout_seconds, ca_bundle=root / settings.ca_bundle if settings.ca_bundle else None
+    )
+    retry = Retry(settings.retry, f"the catalog at {settings.uri}", is_transient=is_transient, retry_after=retry_after)
+    with operation("polaris.connect", uri=settings.uri, warehouse=settings.warehouse):
+        return PolarisCatalog(
+            name, settings, session, _token_source(config, settings, session, retry, root), retry, file_properties or {}
+        )
+
+
+def _token_source(
+    config: RestCatalogConfig, settings: RestCatalogConfig, session: requests.Session, retry: Retry, root: Path
+) -> TokenSource:
+    if settings.credentials is not None:
+        return ClientCredentials(
+            session,
+            settings.oauth2_server_uri or f"{settings.uri.rstrip('/')}/v1/oauth/tokens",
+            client_id=settings.credentials.client_id,
+            client_secret=settings.credentials.client_secret,
+            scope=settings.scope,
+            retry=retry,
+            refresh=settings.token_refresh_enabled,
+        )
+    if config.token is not None:
+
+        def read() -> str:
+            token = resolve_model(config, root=root).token
+            return token.get_secret_value() if token else ""
+
+        return GivenToken(read)
+    return NoToken()
+
+
+def _patient(name: str) -> Any:
+    """A method of PyIceberg's catalog that only looks, so that it can be repeated as it is."""
+    plain = getattr(RestCatalog, name)
+
+    @wraps(plain)
+    def ask(self: PolarisCatalog, *arguments: Any, **named: Any) -> Any:
+        return self._ask(lambda: plain(self, *arguments, **named))
+
+    return ask
+
+
+class PolarisCatalog(RestCatalog):
+    """A connected catalog. Threads share it; made by `create_catalog`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: RestCatalogConfig,
+        session: requests.Session,
+        tokens: TokenSource,
+        retry: Retry,
+        file_properties: Mapping[str, str],
+    ) -> None:
+        self._settings = settings
+        self._http = session
+        self._tokens = tokens
+        self._retry = retry
+        self._inside = threading.local()
+        self._clock = Clock()
+        credentials = settings.credentials
+        asked = Asked(
+            warehouse=settings.warehouse,
+            client_id=credentials.client_id if credentials else None,
+            scope=settings.scope,
+            with_token=settings.token is not None,
+        )
+        session.auth = BearerAuth(tokens)
+        session.hooks["response"] = [self._clock.look, asked.check]
+        super().__init__(name, **{**file_properties, "uri": settings.uri, "warehouse": settings.warehouse})
+
+    @property
+    def clock_skew(self) -> float:
+        """How many seconds this machine's clock is behind the catalog's."""
+        return self._clock.skew
+
+    @property
+    def breaker_state(self) -> str:
+        """`closed` while the catalog answers, `open` or `half_open` when it does not."""
+        return self._retry.breaker.state
+
+    # What PyIceberg builds on ---------------------------------------------------------------------------------------
+
+    def _create_session(self) -> requests.Session:
+        self._config_headers(self._http)
+        return self._http
+
+    def _config_headers(self, session: requests.Session) -> None:
+        super()._config_headers(session)
+        session.headers["User-Agent"] = USER_AGENT
+        if self._settings.access_delegation == "none":
+            session.headers.pop(_DELEGATION, None)
+
+    def _fetch_config(self) -> None:
+        self._ask(super()._fetch_config)
+
+    def _refresh_token(self) -> None:
+        """Tokens are renewed where they are sent."""
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        table = super()._response_to_table(identifier_tuple, table_response)
+        table.io = self._files(table.io.properties, lambda: self._credentials(identifier_tuple))
+        return table
+
+    def _response_to_staged_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> StagedTable:
+        table = super()._response_to_staged_table(identifier_tuple, table_response)
+        table.io = self._files(table.io.properties, None)
+        return table
+
+    def _files(self, properties: Properties, renew: Callable[[], Properties] | None) -> VendedFileIO:
+        return VendedFileIO(vended_properties(properties), renew, lambda: self._clock.skew)
+
+    def _credentials(self, identifier: tuple[str, ...]) -> dict[str, Any]:
+        """New credentials for the files of a table; loading it brings them from every server that vends any."""
+        return {key: value for key, value in self.load_table(identifier).io.properties.items() if key.startswith("s3.")}
+
+    # Asking ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, act: Callable[[], Result], settle: Callable[[Exception], Result | None] | None = None) -> Result:
+        """What the catalog answers, asked as often as catalog.retry says; Floe's error where it does not."""
+        if getattr(self._inside, "call", False):  # a part of another call, which is patient already
+            return act()
+        attempts = 0
+
+        def attempt() -> Result:
+            nonlocal attempts
+            attempts += 1
+            return self._entered(act)
+
+        settled = None if settle is None else lambda failure: self._entered(lambda: settle(failure))
+        try:
+            return self._retry.call(attempt, settle=settled)
+        except FloeError:
+            raise
+        except ValidationError as exc:
+            raise FloeStorageError(
+                f"the catalog at {self._settings.uri} answered something that is not in the Iceberg REST protocol; "
+                f"check catalog.uri in floe.yaml, and that the server is an Iceberg REST catalog"
+            ) from exc
+        except Exception as exc:
+            if isinstance(exc, requests.RequestException) or is_transient(exc):
+                raise unreachable(exc, timeout_seconds=self._settings.timeout_seconds, attempts=attempts) from exc
+            raise
+
+    def _entered(self, act: Callable[[], Result]) -> Result:
+        self._inside.call = True
+        try:
+            return act()
+        finally:
+            self._inside.call = False
+
+    list_tables = _patient("list_tables")
+    list_namespaces = _patient("list_namespaces")
+    list_views = _patient("list_views")
+    load_namespace_properties = _patient("load_namespace_properties")
+    load_table = _patient("load_table")
+    load_view = _patient("load_view")
+    namespace_exists = _patient("namespace_exists")
+    table_exists = _patient("table_exists")
+    view_exists = _patient("view_exists")
+
+    # Changing -------------------------------------------------------------------------------------------------------
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Sent once: whoever commits finds out what became of it."""
+        send: Callable[..., CommitTableResponse] = super().commit_table
+        return self._retry.once(lambda: send(table, requirements, updates))
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        create = super().create_namespace
+
+        def act() -> bool:
+            try:
+                create(namespace, properties)
+            except RESTError as exc:
+                if status_of(exc) == 404:
+                    raise NoSuchNamespaceError(f"the parent of {namespace} does not exist") from exc
+                raise
+            return True
+
+        def settle(_failure: Exception) -> bool | None:
+            try:
+                present = self.load_namespace_properties(namespace)
+            except NoSuchNamespaceError:
+                return None
+            if any(present.get(key) != value for key, value in properties.items()):
+                raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists")
+            return True
+
+        self._ask(act, settle)
+
+    def drop_namespace(self, namespace: str | Identifier) -> None:
+        drop = super().drop_namespace
+        self._ask(lambda: _done(drop(namespace)), lambda _failure: None if self.namespace_exists(namespace) else True)
+
+    def update_namespace_properties(
+        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
+    ) -> PropertiesUpdateSummary:
+        update: Callable[..., PropertiesUpdateSummary] = super().update_namespace_properties
+        return self._ask(lambda: update(namespace, removals, updates))  # twice is as good as once
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """A new table, and never one that was there: some servers answer with that as if it were new."""
+        create: Callable[..., Table] = super().create_table
+        mark = uuid.uuid4().hex
+        marked = {**properties, CREATE_ID: mark}
+
+        def own(table: Table) -> Table:
+            if table.properties.get(CREATE_ID) != mark:
+                raise TableAlreadyExistsError(f"Table {identifier} already exists")
+            return table
+
+        def settle(_failure: Exception) -> Table | None:
+            found = self._find_table(identifier)
+            return None if found is None else own(found)
+
+        try:
+            return own(
+                self._ask(lambda: create(identifier, schema, location, partition_spec, sort_order, marked), settle)
+            )
+        except FloeStorageError:
+            self._take_back(identifier, mark)
+            raise
+
+    def _take_back(self, identifier: str | Identifier, mark: str) -> None:
+        """Polaris refuses to vend credentials after it made the table: an empty table must not stay behind."""
+        with suppress(Exception):  # what was refused before is what the caller must know
+            found = self._find_table(identifier)
+            if found is not None and found.properties.get(CREATE_ID) == mark:
+                self.drop_table(identifier)
+
+    def create_table_transaction(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> CreateTableTransaction:
+        # Nothing is there before its commit, so it can be staged again.
+        stage: Callable[..., CreateTableTransaction] = super().create_table_transaction
+        return self._ask(lambda: stage(identifier, schema, location, partition_spec, sort_order, properties))
+
+    def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
+        register: Callable[..., Table] = super().register_table
+
+        def settle(_failure: Exception) -> Table | None:
+            found = self._find_table(identifier)
+            return found if found is not None and found.metadata_location == metadata_location else None
+
+        return self._ask(lambda: register(identifier, metadata_location, overwrite), settle)
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        rename: Callable[..., Table] = super().rename_table
+        before = self.load_table(from_identifier).metadata.table_uuid
+
+        def settle(_failure: Exception) -> Table | None:
+            found = self._find_table(to_identifier)
+            moved = found is not None and found.metadata.table_uuid == before and not self.table_exists(from_identifier)
+            return found if moved else None
+
+        return self._ask(lambda: rename(from_identifier, to_identifier), settle)
+
+    def drop_table(self, identifier: str | Identifier, purge_requested: bool = False) -> None:
+        drop = super().drop_table
+        self._ask(
+            lambda: _done(drop(identifier, purge_requested)),
+            lambda _failure: None if self.table_exists(identifier) else True,
+        )
+
+    def purge_table(self, identifier: str | Identifier) -> None:
+        self.drop_table(identifier, purge_requested=True)
+
+    def _find_table(self, identifier: str | Identifier) -> Table | None:
+        try:
+            found: Table = self.load_table(identifier)
+        except NoSuchTableError:
+            return None
+        return found
+
+
+def _done(_nothing: None) -> bool:
+    return True

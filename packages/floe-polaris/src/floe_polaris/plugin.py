@@ -1,0 +1,179 @@
+"""Catalog plugins `rest` and `polaris`: one connection for PyIceberg, the same settings for Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from floe_core import __version__
+from floe_core.identifiers import Namespace, TableIdentifier
+from floe_core.plugins import FLOE_API_VERSION
+from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
+from floe_core.references import resolve_model
+from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
+from floe_core.telemetry import operation
+from floe_iceberg.errors import translated
+from floe_polaris.catalog import PolarisCatalog, create_catalog
+from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
+
+__all__ = ["PolarisCatalogPlugin", "RestCatalogPlugin"]
+
+
+class RestCatalogPlugin(CatalogPlugin):
+    """Any catalog that speaks Iceberg's REST protocol."""
+
+    metadata: ClassVar[PluginMetadata] = PluginMetadata(
+        name="rest", version=__version__, floe_api_version=FLOE_API_VERSION, description="an Iceberg REST catalog"
+    )
+
+    def __init__(self, config: RestCatalogConfig, *, root: Path) -> None:
+        self._config = config
+        self._root = root
+        self._lock = threading.Lock()
+        self._catalog: PolarisCatalog | None = None
+
+    @classmethod
+    def get_config_schema(cls) -> type[RestCatalogConfig]:
+        return RestCatalogConfig
+
+    def connect(self) -> PolarisCatalog:
+        with self._lock:
+            if self._catalog is None:
+                files = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
+                self._catalog = create_catalog(self._config, root=self._root, file_properties=files)
+            return self._catalog
+
+    def shutdown(self) -> None:
+        with self._lock:
+            if self._catalog is not None:
+                self._catalog.close()
+                self._catalog = None
+
+    def health_check(self) -> HealthStatus:
+        settings = resolve_model(self._config, root=self._root)
+        count = len(self.list_namespaces())
+        return HealthStatus(healthy=True, message=f"{settings.warehouse} at {settings.uri} ({count} namespaces)")
+
+    def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
+        del warehouse  # the server knows where its tables are
+        settings = resolve_model(self._config, root=self._root)
+        prefix = f"spark.sql.catalog.{catalog_name}"
+        properties = {
+            "type": "rest",
+            "uri": settings.uri.rstrip("/"),
+            "warehouse": settings.warehouse,
+            "rest.client.user-agent": USER_AGENT,
+            "rest.client.connection-timeout-ms": str(int(min(CONNECT_SECONDS, settings.timeout_seconds) * 1000)),
+            "rest.client.socket-timeout-ms": str(int(settings.timeout_seconds * 1000)),
+            "rest.client.max-retries": str(max(settings.retry.max_attempts - 1, 1)),  # it takes no 0
+            **self._spark_auth(settings),
+            **self._spark_proxy(settings.uri),
+        }
+        if settings.access_delegation != "none":
+            properties["header.X-Iceberg-Access-Delegation"] = settings.access_delegation
+        return {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            **{f"{prefix}.{key}": value for key, value in properties.items()},
+        }
+
+    @staticmethod
+    def _spark_auth(settings: RestCatalogConfig) -> dict[str, str]:
+        if settings.token is not None:
+            return {
+                "rest.auth.type": "oauth2",
+                "token": settings.token.get_secret_value(),
+                "token-refresh-enabled": "false",
+            }
+        if settings.credentials is None:
+            return {"rest.auth.type": "none"}
+        secret = settings.credentials.client_secret.get_secret_value()
+        return {
+            "rest.auth.type": "oauth2",
+            "credential": f"{settings.credentials.client_id}:{secret}",
+            "scope": settings.scope,
+            "oauth2-server-uri": settings.oauth2_server_uri or f"{settings.uri.rstrip('/')}/v1/oauth/tokens",
+            "token-refresh-enabled": str(settings.token_refresh_enabled).lower(),
+            # Renewed with the credentials; not every server exchanges one token for another.
+            "token-exchange-enabled": "false",
+        }
+
+    @staticmethod
+    def _spark_proxy(uri: str) -> dict[str, str]:
+        """Java does not look at HTTPS_PROXY and NO_PROXY, as Python does."""
+        target = urlsplit(uri)
+        proxy = urlsplit(getproxies().get(target.scheme, ""))
+        if not proxy.hostname or proxy_bypass(target.hostname or ""):
+            return {}
+        properties = {
+            "rest.client.proxy.hostname": proxy.hostname,
+            "rest.client.proxy.port": str(proxy.port or 8080),
+        }
+        if proxy.username and proxy.password:
+            properties |= {
+                "rest.client.proxy.username": proxy.username,
+                "rest.client.proxy.password": proxy.password,
+            }
+        return properties
+
+    def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None:
+        with (
+            operation("polaris.create_namespace", namespace=namespace, properties=properties),
+            translated("create_namespace", namespace, namespace=True),
+        ):
+            self.connect().create_namespace(Namespace.from_string(namespace).levels, dict(properties or {}))
+
+    def list_namespaces(self, parent: str | None = None) -> list[str]:
+        levels = Namespace.from_string(parent).levels if parent else ()
+        with (
+            operation("polaris.list_namespaces", namespace=parent),
+            translated("list_namespaces", parent or self._config.warehouse, namespace=True),
+        ):
+            found = self.connect().list_namespaces(levels)
+            # Some servers list grandchildren too.
+            return sorted({".".join(one) for one in found if len(one) == len(levels) + 1})
+
+    def delete_namespace(self, namespace: str) -> None:
+        with (
+            operation("polaris.delete_namespace", namespace=namespace),
+            translated("delete_namespace", namespace, namespace=True),
+        ):
+            self.connect().drop_namespace(Namespace.from_string(namespace).levels)
+
+    def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
+        table = TableIdentifier.from_string(identifier)
+        with translated("create_table", table):
+            self.connect().create_table((*table.namespace, table.name), schema, location=location)
+
+    def list_tables(self, namespace: str) -> list[str]:
+        with translated("list_tables", namespace, namespace=True):
+            return sorted(name[-1] for name in self.connect().list_tables(Namespace.from_string(namespace).levels))
+
+    def drop_table(self, identifier: str, *, purge: bool = False) -> None:
+        table = TableIdentifier.from_string(identifier)
+        with translated("drop_table", table):
+            catalog = self.connect()
+            (catalog.purge_table if purge else catalog.drop_table)((*table.namespace, table.name))
+
+    def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
+        """What the server vends for a table, `bronze.orders`; it decides itself what the bearer may do with them."""
+        del operations
+        table = TableIdentifier.from_string(table_path)
+        with translated("vend_credentials", table):
+            properties = self.connect().load_table((*table.namespace, table.name)).io.properties
+            return {key: str(value) for key, value in properties.items() if key.startswith("s3.")}
+
+
+class PolarisCatalogPlugin(RestCatalogPlugin):
+    """Apache Polaris."""
+
+    metadata: ClassVar[PluginMetadata] = PluginMetadata(
+        name="polaris", version=__version__, floe_api_version=FLOE_API_VERSION, description="an Apache Polaris catalog"
+    )
+
+    @classmethod
+    def get_config_schema(cls) -> type[PolarisCatalogConfig]:
+        return PolarisCatalogConfig

@@ -1,0 +1,179 @@
+"""Bearer tokens: fetched, renewed before they end, and once more when the catalog refuses one that should be good."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+from requests.auth import AuthBase
+
+from floe_core.redaction import protect_for_now
+from floe_core.retry import Retry
+from floe_core.telemetry import note, operation
+from floe_polaris import answers
+
+__all__ = ["BearerAuth", "ClientCredentials", "GivenToken", "NoToken", "TokenSource"]
+
+_REFUSED = (401, 419)
+# How long before its end a token is renewed: a fifth of its life, at most this.
+_LONGEST_MARGIN = 60.0
+
+
+class TokenSource(ABC):
+    """Where the token comes from. Threads share it."""
+
+    @abstractmethod
+    def current(self) -> str | None:
+        """The token to send now; None where the catalog asks for none."""
+
+    @abstractmethod
+    def renewed(self, refused: str) -> str | None:
+        """Another token than the one that was refused, or None if there is none to be had."""
+
+
+class NoToken(TokenSource):
+    """For catalogs that ask for nothing."""
+
+    def current(self) -> str | None:
+        return None
+
+    def renewed(self, refused: str) -> str | None:
+        del refused
+        return None
+
+
+class GivenToken(TokenSource):
+    """A token that somebody else fetched; `read` gets it again, from a file that may have been rotated."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+        self._token = self._clean(read())
+
+    def current(self) -> str:
+        return self._token
+
+    def renewed(self, refused: str) -> str | None:
+        self._token = self._clean(self._read())
+        return self._token if self._token != refused else None
+
+    @staticmethod
+    def _clean(token: str) -> str:
+        return answers.checked_token(token)
+
+
+class _Answer(BaseModel):
+    access_token: SecretStr = Field(min_length=1)
+    expires_in: float | None = None
+
+
+@dataclass(frozen=True)
+class _Token:
+    text: str
+    renew_at: float  # by the monotonic clock: the wall clock of this machine may be wrong
+
+
+class ClientCredentials(TokenSource):
+    """OAuth2 client credentials, exchanged for a token at the catalog or at an identity provider."""
+
+    def __init__(
+        self,
+        session: requests.Session,
+        url: str,
+        *,
+        client_id: str,
+        client_secret: SecretStr,
+        scope: str,
+        retry: Retry,
+        refresh: bool,
+    ) -> None:
+        self._session = session
+        self._url = url
+        self._form = {"grant_type": "client_credentials", "client_id": client_id, "scope": scope}
+        self._secret = client_secret
+        self._retry = retry
+        self._refresh = refresh
+        self._lock = threading.Lock()
+        self._token: _Token | None = None
+
+    def current(self) -> str:
+        with self._lock:
+            if self._token is None or (self._refresh and time.monotonic() >= self._token.renew_at):
+                self._token = self._fetched()
+            return self._token.text
+
+    def renewed(self, refused: str) -> str | None:
+        if not self._refresh:
+            return None
+        with self._lock:
+            # Another thread may have met the same refusal and renewed it already.
+            if self._token is None or self._token.text == refused:
+                note("reconnecting", reason="the catalog refused the token")
+                self._token = self._fetched()
+            return self._token.text
+
+    def _fetched(self) -> _Token:
+        with operation("polaris.authenticate", scope=self._form["scope"], server=self._url):
+            asked = time.monotonic()
+            answer = self._retry.call_unguarded(self._ask)
+            text = answer.access_token.get_secret_value()
+            protect_for_now(text)
+            life = answer.expires_in
+            renew_at = float("inf") if life is None else asked + life - min(life / 5, _LONGEST_MARGIN)
+            return _Token(text, renew_at)
+
+    def _ask(self) -> _Answer:
+        form = {**self._form, "client_secret": self._secret.get_secret_value()}
+        # `auth`: otherwise the session would ask for a token in order to ask for a token.
+        response = self._session.post(
+            self._url,
+            data=form,
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            auth=lambda request: request,
+        )
+        answers.check_token_answer(response, scope=self._form["scope"])
+        try:
+            return _Answer.model_validate_json(response.content)
+        except ValidationError:
+            raise answers.not_a_catalog(response, "it did not answer with a token") from None
+
+
+class BearerAuth(AuthBase):
+    """Sends the token, and sends a request again, once, with a new token if the old one was refused."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self.source = source
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        token = self.source.current()
+        if token is None:
+            return request
+        request.headers["Authorization"] = f"Bearer {token}"
+        request.register_hook("response", self._again_if_refused)  # type: ignore[no-untyped-call] # no stubs
+        return request
+
+    def _again_if_refused(self, response: requests.Response, **options: Any) -> requests.Response:
+        if response.status_code not in _REFUSED:
+            return response
+        sent = str(response.request.headers.get("Authorization", "")).removeprefix("Bearer ")
+        token = self.source.renewed(sent)
+        if token is None or token == sent:
+            return response
+        _ = response.content  # read to its end, so that the connection can be used again
+        response.close()
+        again = response.request.copy()
+        again.headers["Authorization"] = f"Bearer {token}"
+        answer: requests.Response = response.connection.send(again, **options)
+        answer.history.append(response)
+        answer.request = again
+        return answer
+
+    def auth_header(self) -> str | None:
+        """As PyIceberg asks for it when it signs requests of its own."""
+        token = self.source.current()
+        return None if token is None else f"Bearer {token}"

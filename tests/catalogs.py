@@ -1,0 +1,106 @@
+"""The catalogs that promises are tested on, each as a lake with both engines; one JVM serves them all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.compiler import compile_project
+from floe_core.identifiers import Namespace
+from floe_spark import Lake
+from floe_spark.session import catalog_conf
+from tests.servers.seaweedfs import BUCKET, SeaweedFS
+
+__all__ = ["CATALOGS", "SideLake", "polaris_lake", "rest_settings", "side_lake"]
+
+CATALOGS = ("embedded", "rest", "polaris")
+
+_POLARIS = ("FLOE_TEST_POLARIS_URI", "FLOE_TEST_POLARIS_WAREHOUSE", "FLOE_TEST_POLARIS_CREDENTIAL")
+NO_POLARIS = f"no Polaris is given: set {', '.join(_POLARIS)} (id:secret) to run this on one"
+
+
+class SideLake(Lake):
+    """A lake whose Spark is a session of its own, beside that of the tests' own lake and in its JVM."""
+
+    def __init__(self, artifacts: CompiledArtifacts, beside: Lake) -> None:
+        super().__init__(artifacts)
+        self._beside = beside
+        self._session: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._session is None:
+            self._session = self._beside.spark.newSession()
+            for key, value in catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin).items():
+                if key.startswith("spark.sql."):
+                    self._session.conf.set(key, value)
+        return self._session
+
+
+def side_lake(beside: Lake, root: Path, settings: str) -> SideLake:
+    """A lake in a folder, with this catalog and storage in its floe.yaml."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "floe.yaml").write_text(f"name: tests\n{settings}", encoding="utf-8")
+    return SideLake(compile_project(root).artifacts, beside)
+
+
+def rest_settings(server: SeaweedFS, *, uri: str | None = None, catalog: str = "", storage: str = "") -> str:
+    """The settings of a server, by way of a proxy if `uri` is one; its secret is in FLOE_TEST_REST_SECRET."""
+    os.environ["FLOE_TEST_REST_SECRET"] = server.secret
+    return (
+        "catalog:\n"
+        "  type: rest\n"
+        f"  uri: {uri or server.catalog_uri}\n"
+        f"  warehouse: s3://{BUCKET}\n"
+        f'  credentials: {{client_id: {server.key}, client_secret: "${{env:FLOE_TEST_REST_SECRET}}"}}\n'
+        f"{catalog}"
+        f"storage: {{type: s3, bucket: {BUCKET}, endpoint: '{server.s3_endpoint}', path_style_access: true{storage}}}\n"
+    )
+
+
+@contextmanager
+def polaris_lake(beside: Lake, root: Path) -> Iterator[Lake]:
+    """The Polaris that is given; what was made in it under our names is removed again."""
+    if any(name not in os.environ for name in _POLARIS):
+        pytest.skip(NO_POLARIS)
+    client_id, _, secret = os.environ["FLOE_TEST_POLARIS_CREDENTIAL"].partition(":")
+    os.environ |= {"FLOE_TEST_POLARIS_ID": client_id, "FLOE_TEST_POLARIS_SECRET": secret}
+    settings = (
+        "catalog:\n"
+        "  type: polaris\n"
+        '  uri: "${env:FLOE_TEST_POLARIS_URI}"\n'
+        '  warehouse: "${env:FLOE_TEST_POLARIS_WAREHOUSE}"\n'
+        '  credentials: {client_id: "${env:FLOE_TEST_POLARIS_ID}", client_secret: "${env:FLOE_TEST_POLARIS_SECRET}"}\n'
+        "storage: {type: s3, bucket: unused}\n"
+    )
+    lake = side_lake(beside, root, settings)
+    yield lake
+    _remove_ours(lake)
+
+
+def new_namespace() -> str:
+    """A name that no other test has, and that is known to be a test's."""
+    return f"ns_{uuid.uuid4().hex[:10]}"
+
+
+def _remove_ours(lake: Lake) -> None:
+    plugin = lake.tables.catalog_plugin
+    for name in plugin.list_namespaces():
+        if name.startswith("ns_") and len(name) == 13:
+            _remove(lake, Namespace.from_string(name))
+
+
+def _remove(lake: Lake, namespace: Namespace) -> None:
+    plugin = lake.tables.catalog_plugin
+    for child in plugin.list_namespaces(str(namespace)):
+        _remove(lake, Namespace.from_string(child))
+    for table in lake.tables.list_tables(namespace):
+        lake.tables.drop_table(table)
+    plugin.delete_namespace(str(namespace))
