@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 PACKAGES := $(wildcard packages/*)
+EXAMPLES := $(patsubst %/,%,$(dir $(wildcard examples/*/pyproject.toml)))
 STAMP := $(VENV)/.synced
 WORKERS ?= 2
 NAMES := floe-core floe-iceberg floe-polaris floe-spark floe-dagster floe-runtime
@@ -19,9 +20,9 @@ $(UV):
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 
-$(STAMP): requirements.lock $(wildcard packages/*/pyproject.toml) | $(UV)
+$(STAMP): requirements.lock $(wildcard packages/*/pyproject.toml examples/*/pyproject.toml) | $(UV)
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES) $(EXAMPLES))
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## Create .venv from the lock
@@ -51,7 +52,7 @@ test-full: java $(STAMP)  ## Run the slow and destructive rest
 check: $(STAMP)  ## Format check, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy packages/*/src tests benchmarks
+	$(BIN)/mypy packages/*/src examples/*/src tests benchmarks
 	$(BIN)/lint-imports
 
 format: $(STAMP)  ## Format, and mend what the linter can

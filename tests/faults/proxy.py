@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -19,7 +21,10 @@ __all__ = [
     "Fault",
     "FaultProxy",
     "HeldRequest",
+    "Request",
+    "ShortTokens",
     "answered",
+    "cut",
     "dropped",
     "fault_proxy",
     "never_arrived",
@@ -37,6 +42,7 @@ class Answer:
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    is_cut: bool = False  # the connection ends in the middle of the body
 
     @classmethod
     def error(cls, status: int, kind: str, message: str) -> Answer:
@@ -57,6 +63,11 @@ def dropped(forward: Forward) -> Answer | None:
     """The server acts, and the connection is cut before its answer."""
     forward()
     return None
+
+
+def cut(forward: Forward) -> Answer | None:
+    """The server acts, and the connection is cut in the middle of its answer."""
+    return replace(forward(), is_cut=True)
 
 
 def never_arrived(forward: Forward) -> Answer | None:
@@ -114,14 +125,86 @@ def _moves_main(commit: bytes) -> bool:
     return any(one["action"] == "set-snapshot-ref" and one["ref-name"] == "main" for one in updates)
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a client sent, and when by the monotonic clock."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def route(self) -> str:
+        """Method and path without the query."""
+        return f"{self.method} {urlsplit(self.path).path}"
+
+
+# What happens to one request; None cuts the connection.
+Intercept = Callable[[Request, Forward], Answer | None]
+
+
+@dataclass
+class ShortTokens:
+    """Tokens that live as long as the proxy says: it gives out its own, and refuses them once they are old."""
+
+    seconds: float
+    status: int = 401
+    says_when: bool = True
+    upstream: dict[str, tuple[str, float]] = field(default_factory=dict)
+    refused: int = 0
+
+    @property
+    def issued(self) -> int:
+        return len(self.upstream)
+
+    def __call__(self, request: Request, forward: Callable[..., Answer]) -> Answer | None:
+        if request.path.endswith("/oauth/tokens"):
+            answer = forward()
+            told = json.loads(answer.body)
+            if "access_token" not in told:
+                return answer
+            ours = f"short-{secrets.token_hex(16)}"
+            self.upstream[ours] = (told["access_token"], time.monotonic() + self.seconds)
+            told = {"access_token": ours, "token_type": "bearer"} | (
+                {"expires_in": self.seconds} if self.says_when else {}
+            )
+            return replace(answer, body=json.dumps(told).encode())
+        theirs, ends_at = self.upstream.get(request.headers.get("authorization", "").removeprefix("Bearer "), ("", 0.0))
+        if time.monotonic() >= ends_at:
+            self.refused += 1
+            return Answer(self.status)
+        return forward(authorization=f"Bearer {theirs}")
+
+
 @dataclass
 class FaultProxy:
-    """The proxy's address, and what it does to the next commits: those that make rows visible, or any."""
+    """The proxy's address, what passed through it, and what it does to the next commits: visible ones, or any.
+
+    `intercept` stands before all that: it sees every request.
+    """
 
     uri: str = ""
+    intercept: Intercept | None = None
+    requests: list[Request] = field(default_factory=list)
     script: deque[Fault] = field(default_factory=deque)
     any_commit: bool = False
     dark: bool = False
+
+    def routes(self, pattern: str = "") -> list[str]:
+        """The requests so far whose method and path match."""
+        return [one.route for one in list(self.requests) if re.search(pattern, one.route)]
+
+    @contextmanager
+    def intercepted(self, intercept: Intercept) -> Iterator[None]:
+        """Let every request go through this, and count from here."""
+        self.requests.clear()
+        self.intercept = intercept
+        try:
+            yield
+        finally:
+            self.intercept = None
 
     @contextmanager
     def faults(self, *script: Fault, any_commit: bool = False) -> Iterator[None]:
@@ -162,10 +245,11 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
 
-            def forward() -> Answer:
+            def forward(**changed: str) -> Answer:
+                sent = {name: value for name, value in headers.items() if name.lower() not in changed} | changed
                 connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
                 try:
-                    connection.request(self.command, self.path, body, headers)
+                    connection.request(self.command, self.path, body, sent)
                     got = connection.getresponse()
                     kept = tuple((name, value) for name, value in got.getheaders() if name.lower() not in _HOP_BY_HOP)
                     return Answer(got.status, kept, got.read())
@@ -173,16 +257,25 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
                     connection.close()
 
             is_commit = self.command == "POST" and _COMMIT.fullmatch(urlsplit(self.path).path)
-            answer = None if proxy.dark else proxy.answer(body, forward) if is_commit else forward()
+            lowered = {name.lower(): value for name, value in self.headers.items()}
+            request = Request(self.command, self.path, lowered, body, time.monotonic())
+            proxy.requests.append(request)
+            if proxy.intercept is not None:
+                answer = proxy.intercept(request, forward)
+            else:
+                answer = None if proxy.dark else proxy.answer(body, forward) if is_commit else forward()
             if answer is None:
                 self.close_connection = True
                 return
-            self.send_response(answer.status)
+            self.send_response_only(answer.status)  # the date is the server's own
             for name, value in answer.headers:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
-            if self.command != "HEAD":
+            if answer.is_cut:
+                self.wfile.write(answer.body[: len(answer.body) // 2])
+                self.close_connection = True
+            elif self.command != "HEAD":
                 self.wfile.write(answer.body)
 
         do_GET = do_POST = do_DELETE = do_HEAD = do_PUT = _handle  # noqa: N815 - names of http.server

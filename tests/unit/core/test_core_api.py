@@ -41,8 +41,10 @@ def test_the_modules_of_floe_core() -> None:
         "models",
         "plugins",
         "ports",
+        "postgres",
         "redaction",
         "references",
+        "retry",
         "spec",
         "telemetry",
     ]

@@ -141,7 +141,7 @@ def test_a_contract_is_frozen(new_project: Project) -> None:
 
 
 def test_a_literal_secret_cannot_be_written_down_even_by_a_program() -> None:
-    catalog = RestCatalogConfig(uri="u", warehouse="w", token=SecretStr("planted-value"))
+    catalog = RestCatalogConfig(uri="https://u", warehouse="w", token=SecretStr("planted-value"))
     artifacts = CompiledArtifacts(name="shop", source_sha256="0", catalog=catalog)
     with pytest.raises(PydanticSerializationError) as caught:
         artifacts.to_bytes()

@@ -59,7 +59,9 @@ def test_unset_variables_are_warnings_with_their_lines(
 
 
 def test_a_missing_secret_file_is_a_warning(new_project: Project) -> None:
-    root = new_project("name: shop\ncatalog: {type: rest, uri: u, warehouse: w, token: '${file:run/token}'}\n")
+    root = new_project(
+        "name: shop\ncatalog: {type: rest, uri: 'https://u', warehouse: w, token: '${file:run/token}'}\n"
+    )
     assert [warning.message for warning in compile_project(root).warnings] == [
         "file run/token does not exist; create it before connecting"
     ]

@@ -12,7 +12,7 @@ import pytest
 from floe_core import java
 from floe_core.errors import ConfigurationError
 from floe_core.java import java_problem, java_version
-from floe_core.jvm import ICEBERG_RUNTIMES, SQLITE_JDBC, iceberg_runtime
+from floe_core.jvm import ICEBERG_RUNTIMES, POSTGRESQL_JDBC, SQLITE_JDBC, iceberg_runtime
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_other_versions_of_spark_are_refused_with_what_to_install(spark: str) ->
 
 
 def test_coordinates_are_pinned() -> None:
-    for coordinate in (*ICEBERG_RUNTIMES.values(), SQLITE_JDBC):
+    for coordinate in (*ICEBERG_RUNTIMES.values(), POSTGRESQL_JDBC, SQLITE_JDBC):
         group, artifact, version = coordinate.split(":")
         assert group
         assert artifact

@@ -106,7 +106,7 @@ def test_addresses_without_a_literal_password_are_accepted(new_project: Project,
     [
         "spark: {conf: {spark.hadoop.fs.s3a.secret.key: %s}}",
         "tables: {properties: {s3.secret-access-key: %s}}",
-        "catalog: {type: rest, uri: u, warehouse: w, token: %s}",
+        "catalog: {type: rest, uri: 'https://u', warehouse: w, token: %s}",
     ],
 )
 def test_a_literal_secret_is_refused_whatever_yaml_takes_it_for(

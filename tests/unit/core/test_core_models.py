@@ -31,8 +31,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "NamespaceInfo": {"name": "a"},
     "PartitionTransform": {"source_column": "a", "transform_type": "day"},
     "PluginSettings": {"type": "x"},
-    "PolarisCatalogConfig": {"uri": "u", "warehouse": "w", "token": "${env:T}"},
-    "RestCatalogConfig": {"uri": "u", "warehouse": "w", "token": "${env:T}"},
+    "PolarisCatalogConfig": {"uri": "https://u", "warehouse": "w", "token": "${env:T}"},
+    "RestCatalogConfig": {"uri": "https://u", "warehouse": "w", "token": "${env:T}"},
     "S3StorageConfig": {"bucket": "b"},
     "SnapshotInfo": {"snapshot_id": 1, "timestamp_ms": 0, "operation": "append"},
     "SortField": {"column": "a"},
@@ -82,7 +82,7 @@ def test_the_bounds_of_retries(field: str, default: float, accepted: list[float]
 
 @pytest.mark.parametrize("model", [PolarisCatalogConfig, RestCatalogConfig])
 def test_a_catalog_needs_a_way_to_authenticate(model: type[RestCatalogConfig]) -> None:
-    base = {"uri": "u", "warehouse": "w"}
+    base = {"uri": "https://u", "warehouse": "w"}
     with pytest.raises(ValidationError, match="no way to authenticate"):
         model.model_validate(base)
     with pytest.raises(ValidationError, match="client_secret"):
@@ -96,14 +96,14 @@ def test_a_catalog_needs_a_way_to_authenticate(model: type[RestCatalogConfig]) -
 
 @pytest.mark.parametrize("missing", ["uri", "warehouse"])
 def test_a_catalog_needs_its_address_and_its_warehouse(missing: str) -> None:
-    given_keys = {"uri": "u", "warehouse": "w", "token": "${env:T}"}
+    given_keys = {"uri": "https://u", "warehouse": "w", "token": "${env:T}"}
     del given_keys[missing]
     with pytest.raises(ValidationError, match=missing):
         PolarisCatalogConfig.model_validate(given_keys)
 
 
 def test_the_defaults_of_a_polaris_catalog() -> None:
-    catalog = PolarisCatalogConfig.model_validate({"uri": "u", "warehouse": "w", "token": "${env:T}"})
+    catalog = PolarisCatalogConfig.model_validate({"uri": "https://u", "warehouse": "w", "token": "${env:T}"})
     assert catalog.scope == "PRINCIPAL_ROLE:ALL"
     assert catalog.token_refresh_enabled is True
     assert catalog.access_delegation == "vended-credentials"

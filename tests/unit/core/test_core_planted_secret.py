@@ -31,13 +31,17 @@ catalog:
   uri: https://user:${env:FLOE_TEST_SECRET}@h/api
   warehouse: w
   credentials: {client_id: a, client_secret: "${env:FLOE_TEST_SECRET}"}
-storage: {type: s3, bucket: b, secret_access_key: "${env:FLOE_TEST_SECRET}"}
+storage:
+  type: s3
+  bucket: b
+  access_key_id: "${env:FLOE_TEST_SECRET}"
+  secret_access_key: "${env:FLOE_TEST_SECRET}"
 spark:
   conf:
     spark.hadoop.fs.s3a.secret.key: ${env:FLOE_TEST_SECRET}
 environments:
   prod:
-    catalog: {token: "${env:FLOE_TEST_SECRET}"}
+    catalog: {token: "${env:FLOE_TEST_SECRET}", credentials: null}
 """
 
 
@@ -92,10 +96,10 @@ def test_it_is_not_shown_by_resolved_settings_of_a_plugin(tmp_path: Path, secret
 
 def test_it_is_not_shown_by_a_refusal_of_the_models(secret: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        RestCatalogConfig(uri="u", warehouse="w", auth="none", token=SecretStr(secret))
+        RestCatalogConfig(uri="https://u", warehouse="w", auth="none", token=SecretStr(secret))
     assert not shows(str(caught.value), secret)
     with pytest.raises(ValidationError) as caught:
-        RestCatalogConfig.model_validate({"uri": "u", "warehouse": "w", "auth": "none", "token": secret})
+        RestCatalogConfig.model_validate({"uri": "https://u", "warehouse": "w", "auth": "none", "token": secret})
     assert not shows(str(caught.value), secret)
 
 

@@ -50,7 +50,7 @@ def test_spaces_in_a_file_belong_to_the_value(tmp_path: Path) -> None:
 
 def test_a_file_is_read_again_each_time(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old")
-    catalog = RestCatalogConfig(uri="u", warehouse="w", token=SecretStr("${file:token}"))
+    catalog = RestCatalogConfig(uri="https://u", warehouse="w", token=SecretStr("${file:token}"))
     assert resolve_model(catalog, root=tmp_path).token == SecretStr("old")
     (tmp_path / "token").write_text("new")
     assert resolve_model(catalog, root=tmp_path).token == SecretStr("new")
@@ -121,7 +121,7 @@ def test_the_settings_of_plugins_are_resolved_lists_included(tmp_path: Path, mon
 @pytest.mark.parametrize(
     "model",
     [
-        RestCatalogConfig(uri="u", warehouse="w", token=SecretStr("${env:FLOE_TEST_SECRET}")),
+        RestCatalogConfig(uri="https://u", warehouse="w", token=SecretStr("${env:FLOE_TEST_SECRET}")),
         RestCatalogConfig(uri="https://u:${env:FLOE_TEST_SECRET}@h", warehouse="w", auth="none"),
         SparkConfig(conf={"spark.hadoop.fs.s3a.secret.key": "${env:FLOE_TEST_SECRET}"}),
         SparkConfig(conf={"spark.x.url": "jdbc:postgresql://u:${env:FLOE_TEST_SECRET}@h/db"}),

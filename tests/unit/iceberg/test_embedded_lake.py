@@ -25,7 +25,8 @@ from floe_core.ports import Catalog, FileIO
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import BUSY_SECONDS, SqlCatalogPlugin
+from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.sqlite import BUSY_SECONDS
 
 SCHEMA = pa.schema([("n", pa.int64())])
 ORDERS = TableIdentifier.from_string("bronze.raw.orders")

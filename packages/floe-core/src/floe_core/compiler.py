@@ -202,11 +202,15 @@ def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> 
             continue
         path = (*path, text)
         model = _field_type(model, text)
+    known = _keys_beside(FloeSpec, path, data)
+    if len(path) == 1 and path[-1] != "environments":
+        known.append("environments")
+    return _in_words(path, kind, message, known)
+
+
+def _in_words(path: KeyPath, kind: str, message: str, known: Iterable[str]) -> tuple[KeyPath, str]:
+    """Where to look and what to do, for one error of Pydantic's; `known` are the keys that may stand there."""
     if kind == "extra_forbidden":
-        parent = _model_at(FloeSpec, path[:-1], data)
-        known = list(parent.model_fields) if parent else []
-        if len(path) == 1 and path[-1] != "environments":
-            known.append("environments")
         return path, f"unknown key {path[-1]!r}{_nearest(path[-1], known)}"
     if kind == "missing":
         return path[:-1], f"the key {path[-1]!r} is missing"
@@ -217,14 +221,14 @@ def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> 
     return path, message.removeprefix("Value error, ").replace("Input should be", "this must be")
 
 
-def _model_at(model: Any, path: KeyPath, data: Any) -> type[BaseModel] | None:
-    """The model whose keys stand at `path`, following the `type` written there through unions."""
-    for part in path:
+def _keys_beside(model: Any, path: KeyPath, data: Any) -> list[str]:
+    """The keys that may stand where the last one of `path` does, following the `type` written there through unions."""
+    for part in path[:-1]:
         data = data.get(part) if isinstance(data, dict) else None
         model = _field_type(model, part)
         if _is_union(model):
             model = _member(model, data.get("type") if isinstance(data, dict) else None)
-    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
 
 
 def _is_union(model: Any) -> bool:
@@ -275,10 +279,7 @@ def _plugin_problems(
     except ValidationError as exc:
         for error in exc.errors(include_input=False, include_url=False):
             path = tuple(str(part) for part in error["loc"])
-            if error["type"] == "extra_forbidden":
-                yield path, f"unknown key {path[-1]!r}{_nearest(path[-1], schema.model_fields)}"
-            else:
-                yield path, error["msg"].removeprefix("Value error, ")
+            yield _in_words(path, error["type"], error["msg"], _keys_beside(schema, path, settings))
 
 
 def _unset_references(document: Document, root: Path) -> Iterator[Problem]:

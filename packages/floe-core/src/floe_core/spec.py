@@ -222,7 +222,7 @@ class RestCatalogConfig(CatalogConfig):
         if self.auth == "none" and given:
             raise ValueError("auth: none contradicts credentials and token; remove one of them")
         if self.credentials is not None and self.token is not None:
-            raise ValueError("credentials and token exclude each other: keep one")
+            raise ValueError("credentials and token exclude each other: keep one, and write null for the other")
         if self.token is not None and self.oauth2_server_uri is not None:
             raise ValueError("oauth2_server_uri is where credentials are exchanged for a token; with token, remove it")
         for name in ("uri", "oauth2_server_uri"):
@@ -236,6 +236,7 @@ class PolarisCatalogConfig(RestCatalogConfig):
     """An Apache Polaris catalog."""
 
     type: Literal["polaris"] = "polaris"  # type: ignore[assignment]  # narrows the tag of its parent
+    realm: str | None = Field(default=None, min_length=1, description="of a server with several; else its default")
 
 
 class StorageConfig(Settings):

@@ -44,6 +44,22 @@ _AUTHENTICATION_FAILED = "Authentication failed: check catalog credentials in fl
 _AWAY = (429, 502, 503, 504)
 _NO_VENDING = re.compile(r"(?i)credential|\bsts\b|subscop|delegat|assume.?role|vend")
 _SHOWN = 300
+_ASK = "Ask whoever runs the catalog to grant it"
+# What Polaris forbids for another reason than a missing privilege.
+_FORBIDDEN = (
+    (
+        r"must rotate credentials",
+        "Rotate the credentials of the principal first (polaris principals rotate-credentials)",
+    ),
+    (r"(?i)purge", "Drop it without purge, or have DROP_WITH_PURGE_ENABLED switched on for the catalog"),
+    (
+        r"(?i)locations?\b",
+        (
+            "The place is not one the catalog allows: leave the location to the catalog, or have it added to the catalog's "
+            "allowed locations"
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +132,7 @@ class Asked:
         advice = (
             f"It needs {' and '.join(needed)}: grant that to one of its catalog roles (polaris privileges … grant)"
             if needed
-            else "Ask whoever runs the catalog to grant it"
+            else next((words for pattern, words in _FORBIDDEN if re.search(pattern, told)), _ASK)
         )
         return PermissionDeniedError(
             f"the catalog knows '{who}' and does not allow {wanted[1] if wanted else 'this'}: "
@@ -127,7 +143,7 @@ class Asked:
     def _no_warehouse(self, response: requests.Response) -> FloeStorageError:
         return FloeStorageError(
             f"the catalog server knows no warehouse '{self.warehouse}' ({_told(response)}); check catalog.warehouse in "
-            f"floe.yaml. In Polaris it is the name of the catalog, and the principal must have a role in it",
+            f"floe.yaml. In Polaris it is the name of the catalog",
             detail=_detail(response),
         )
 

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from pyiceberg.catalog import PropertiesUpdateSummary
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -32,18 +34,20 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from floe_core.errors import FloeError, FloeStorageError
 from floe_core.references import resolve_model
 from floe_core.retry import Retry
-from floe_core.spec import CATALOG_NAME, RestCatalogConfig
+from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_polaris.answers import Asked, is_transient, retry_after, status_of, unreachable
 from floe_polaris.files import VendedFileIO, vended_properties
 from floe_polaris.http import USER_AGENT, Clock, create_session
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
 
-__all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog"]
+__all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers"]
 
 # A property of every table made here: whether a table that is there is the one that was asked for.
 CREATE_ID = "floe.create-id"
 _DELEGATION = "X-Iceberg-Access-Delegation"
+# Iceberg lets clocks differ by a minute.
+_CLOCK_TOLERANCE = 60.0
 
 Result = TypeVar("Result")
 
@@ -133,9 +137,11 @@ class PolarisCatalog(RestCatalog):
             scope=settings.scope,
             with_token=settings.token is not None,
         )
+        headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
+        session.headers.update(extra_headers(settings))  # for the token too
         session.auth = BearerAuth(tokens)
         session.hooks["response"] = [self._clock.look, asked.check]
-        super().__init__(name, **{**file_properties, "uri": settings.uri, "warehouse": settings.warehouse})
+        super().__init__(name, **{**file_properties, **headers, "uri": settings.uri, "warehouse": settings.warehouse})
 
     @property
     def clock_skew(self) -> float:
@@ -182,7 +188,7 @@ class PolarisCatalog(RestCatalog):
 
     def _credentials(self, identifier: tuple[str, ...]) -> dict[str, Any]:
         """New credentials for the files of a table; loading it brings them from every server that vends any."""
-        return {key: value for key, value in self.load_table(identifier).io.properties.items() if key.startswith("s3.")}
+        return _of_files(self.load_table(identifier).io.properties)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
@@ -236,7 +242,22 @@ class PolarisCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Sent once: whoever commits finds out what became of it."""
         send: Callable[..., CommitTableResponse] = super().commit_table
-        return self._retry.once(lambda: send(table, requirements, updates))
+        try:
+            return self._retry.once(lambda: send(table, requirements, updates))
+        except RESTError as exc:
+            # Polaris has one status, 400, for several ends of a commit; the name of the exception tells them apart.
+            kind = str(exc).partition(":")[0]
+            if kind in ("CommitStateUnknownException", "TimeoutException") or status_of(exc) == 408:
+                raise CommitStateUnknownException(str(exc)) from exc
+            if kind in ("CommitFailedException", "CommitConflictException", "ConflictException"):
+                raise CommitFailedException(str(exc)) from exc
+            if "timestamp" in str(exc) and abs(self.clock_skew) > _CLOCK_TOLERANCE:
+                raise FloeStorageError(
+                    f"this machine's clock is {abs(self.clock_skew):.0f} s "
+                    f"{'behind' if self.clock_skew > 0 else 'ahead of'} the catalog's, and Iceberg takes no snapshot "
+                    f"from before the last one. Nothing was committed: set the clock (NTP), then run it again"
+                ) from exc
+            raise
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         create = super().create_namespace
@@ -318,9 +339,21 @@ class PolarisCatalog(RestCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> CreateTableTransaction:
-        # Nothing is there before its commit, so it can be staged again.
+        """Nothing is there before its commit: it can be staged again, which brings new credentials too."""
         stage: Callable[..., CreateTableTransaction] = super().create_table_transaction
-        return self._ask(lambda: stage(identifier, schema, location, partition_spec, sort_order, properties))
+
+        def staged() -> CreateTableTransaction:
+            made = self._ask(lambda: stage(identifier, schema, location, partition_spec, sort_order, properties))
+            made._table.io = self._files(made._table.io.properties, renew)
+            return made
+
+        def renew() -> Properties:
+            try:
+                return self._credentials(self.identifier_to_tuple(identifier))
+            except NoSuchTableError:
+                return _of_files(staged()._table.io.properties)
+
+        return staged()
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         register: Callable[..., Table] = super().register_table
@@ -358,6 +391,16 @@ class PolarisCatalog(RestCatalog):
         except NoSuchTableError:
             return None
         return found
+
+
+def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
+    """What every request to this catalog carries besides its token."""
+    realm = settings.realm if isinstance(settings, PolarisCatalogConfig) else None
+    return {} if realm is None else {"Polaris-Realm": realm}
+
+
+def _of_files(properties: Properties) -> dict[str, Any]:
+    return {key: value for key, value in properties.items() if key.startswith("s3.")}
 
 
 def _done(_nothing: None) -> bool:

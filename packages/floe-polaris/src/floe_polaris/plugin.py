@@ -17,7 +17,7 @@ from floe_core.references import resolve_model
 from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
-from floe_polaris.catalog import PolarisCatalog, create_catalog
+from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
 from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
 
 __all__ = ["PolarisCatalogPlugin", "RestCatalogPlugin"]
@@ -72,6 +72,7 @@ class RestCatalogPlugin(CatalogPlugin):
             "rest.client.max-retries": str(max(settings.retry.max_attempts - 1, 1)),  # it takes no 0
             **self._spark_auth(settings),
             **self._spark_proxy(settings.uri),
+            **{f"header.{key}": value for key, value in extra_headers(settings).items()},
         }
         if settings.access_delegation != "none":
             properties["header.X-Iceberg-Access-Delegation"] = settings.access_delegation

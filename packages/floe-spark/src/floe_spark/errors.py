@@ -59,9 +59,9 @@ _VALIDATION = {
 _STORAGE_REFUSED = (
     floe.StorageAuthenticationError,
     (
-        "the catalog agreed and the object store did not: {reason} (files of '{name}'). Nothing was committed. Check the "
-        "keys in storage, or that what the catalog vends may do this; credentials that ended during a long job are renewed "
-        "only where the catalog has an endpoint for it"
+        "the catalog agreed and the object store did not: {reason} (files of '{name}'). Nothing was committed. Check "
+        "the keys in storage, or that what the catalog vends may do this; credentials that ended during a long job are "
+        "renewed in Spark only where the catalog has an endpoint for it"
     ),
 )
 # What an object store says when it does not let somebody in; Iceberg wraps it in several ways.
