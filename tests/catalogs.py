@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -37,11 +38,19 @@ class SideLake(Lake):
     @property
     def spark(self) -> SparkSession:
         if self._session is None:
-            self._session = self._beside.spark.newSession()
+            self._own = self._beside.spark
+            self._session = self._own.newSession()
             for key, value in catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin).items():
                 if key.startswith("spark.sql."):
                     self._session.conf.set(key, value)
         return self._session
+
+    def step_aside(self) -> None:
+        """Let the tests' own session be the active one again: PySpark's createDataFrame made this one so."""
+        own = self._own
+        jvm: Any = own._jvm
+        jvm.SparkSession.setActiveSession(own._jsparkSession)
+        SparkSession._activeSession = own
 
 
 def side_lake(beside: Lake, root: Path, settings: str) -> SideLake:

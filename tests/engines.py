@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, SnapshotInfo
 from floe_spark import Lake
+from tests.catalogs import SideLake
 
 __all__ = [
     "BY_DAY",
@@ -70,7 +71,10 @@ class SparkEngine:
 
     def write(self, table: TableIdentifier, data: pa.Table, **options: Any) -> SnapshotInfo:
         schema = from_arrow_schema(data.schema, prefer_timestamp_ntz=True)
-        return self.lake.write(self.lake.spark.createDataFrame(data, schema), table, **options).snapshot
+        frame = self.lake.spark.createDataFrame(data, schema)
+        if isinstance(self.lake, SideLake):
+            self.lake.step_aside()
+        return self.lake.write(frame, table, **options).snapshot
 
     def read(self, table: TableIdentifier, **options: Any) -> pa.Table:
         return self.lake.read(table, **options).toArrow()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "FaultProxy",
     "HeldRequest",
     "Request",
+    "ShortCredentials",
     "ShortTokens",
     "answered",
     "cut",
@@ -179,6 +181,54 @@ class ShortTokens:
 
 
 @dataclass
+class ShortCredentials:
+    """Vended credentials that live as long as we say: the catalog's answers say so, and the store holds to it."""
+
+    seconds: float
+    says_when: bool = True
+    can_renew: bool = True  # whether the catalog has the endpoint that Spark asks for new ones
+    ends_at: dict[str, float] = field(default_factory=dict)
+    refused: int = 0
+
+    @property
+    def vended(self) -> int:
+        return len(self.ends_at)
+
+    def catalog(self, request: Request, forward: Callable[..., Answer]) -> Answer | None:
+        """Before the catalog."""
+        path = urlsplit(request.path).path
+        if path.endswith("/credentials") and self.can_renew:
+            answer = forward(path=path.removesuffix("/credentials"))
+            told = json.loads(answer.body)
+            self._shorten(told, path)
+            return replace(answer, body=json.dumps({"storage-credentials": told["storage-credentials"]}).encode())
+        answer = forward()
+        if b"s3.session-token" not in answer.body:
+            return answer
+        told = json.loads(answer.body)
+        self._shorten(told, f"{path}/credentials")
+        return replace(answer, body=json.dumps(told).encode())
+
+    def _shorten(self, told: dict[str, Any], endpoint: str) -> None:
+        for config in (told["config"], *(one["config"] for one in told["storage-credentials"])):
+            config["s3.session-token-expires-at-ms"] = str(int((time.time() + self.seconds) * 1000))
+            if not self.says_when:
+                del config["s3.session-token-expires-at-ms"]
+            if self.can_renew and not endpoint.endswith("/tables/credentials"):  # a table that is being created
+                config["client.refresh-credentials-endpoint"] = endpoint
+            self.ends_at.setdefault(config["s3.session-token"], time.monotonic() + self.seconds)
+
+    def store(self, request: Request, forward: Callable[..., Answer]) -> Answer | None:
+        """Before the store."""
+        token = request.headers.get("x-amz-security-token", "")
+        if time.monotonic() >= self.ends_at.get(token, float("inf")):
+            self.refused += 1
+            body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+            return Answer(400, (("Content-Type", "application/xml"),), body)
+        return forward()
+
+
+@dataclass
 class FaultProxy:
     """The proxy's address, what passed through it, and what it does to the next commits: visible ones, or any.
 
@@ -242,16 +292,18 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
         disable_nagle_algorithm = True
 
         def _handle(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self._body()
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
 
-            def forward(**changed: str) -> Answer:
+            def forward(*, path: str | None = None, **changed: str) -> Answer:
                 sent = {name: value for name, value in headers.items() if name.lower() not in changed} | changed
                 connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
                 try:
-                    connection.request(self.command, self.path, body, sent)
+                    connection.request(self.command, path or self.path, body, sent)
                     got = connection.getresponse()
-                    kept = tuple((name, value) for name, value in got.getheaders() if name.lower() not in _HOP_BY_HOP)
+                    # The answer to a HEAD tells how long a body would be.
+                    passed = _HOP_BY_HOP - ({"content-length"} if self.command == "HEAD" else set())
+                    kept = tuple((name, value) for name, value in got.getheaders() if name.lower() not in passed)
                     return Answer(got.status, kept, got.read())
                 finally:
                     connection.close()
@@ -270,13 +322,24 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
             self.send_response_only(answer.status)  # the date is the server's own
             for name, value in answer.headers:
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.body)))
+            if not any(name.lower() == "content-length" for name, _ in answer.headers):
+                self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
             if answer.is_cut:
                 self.wfile.write(answer.body[: len(answer.body) // 2])
                 self.close_connection = True
             elif self.command != "HEAD":
                 self.wfile.write(answer.body)
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            chunks = []
+            while size := int(self.rfile.readline().partition(b";")[0], 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
 
         do_GET = do_POST = do_DELETE = do_HEAD = do_PUT = _handle  # noqa: N815 - names of http.server
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ class SeaweedFS:
     secret: str
     ports: dict[str, int]
     vended_seconds: int
+    s3_endpoint: str
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -41,7 +42,8 @@ class SeaweedFS:
         return f"http://127.0.0.1:{self.ports['iceberg']}"
 
     @property
-    def s3_endpoint(self) -> str:
+    def s3_address(self) -> str:
+        """Where its S3 listens; clients are told `s3_endpoint`, which may be a proxy before it."""
         return f"http://127.0.0.1:{self.ports['s3']}"
 
     def start(self) -> None:
@@ -102,11 +104,18 @@ class SeaweedFS:
 
 
 @contextmanager
-def seaweedfs_server(folder: Path, *, vended_seconds: int = 900) -> Iterator[SeaweedFS]:
-    """A running server whose files and log are in the folder."""
+def seaweedfs_server(
+    folder: Path, *, vended_seconds: int = 900, s3_endpoint: Callable[[str], str] = lambda address: address
+) -> Iterator[SeaweedFS]:
+    """A running server whose files and log are in the folder.
+
+    `s3_endpoint` makes the address that clients are told from the one at which S3 will listen.
+    """
     (folder / "data").mkdir(parents=True, exist_ok=True)
     names = [*_PORTS, *(f"{name}.grpc" for name in _PORTS), "admin", "admin.grpc", "iceberg"]
-    server = SeaweedFS(folder, "floe", secrets.token_hex(12), _free_ports(names), vended_seconds)
+    ports = _free_ports(names)
+    endpoint = s3_endpoint(f"http://127.0.0.1:{ports['s3']}")
+    server = SeaweedFS(folder, "floe", secrets.token_hex(12), ports, vended_seconds, endpoint)
     _write_settings(server)
     server.start()
     try:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.types import UUIDType
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.arguments import check_limit, check_moment, check_snapshot_id, names_of
 from floe_iceberg.columns import no_column
+from floe_iceberg.errors import translated
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot, snapshot_at
 
@@ -46,19 +48,37 @@ def scan(
 
 
 class _Scan(DataScan):
-    """PyIceberg's; it says what Arrow cannot read by, once Arrow is to read: Spark may be able to."""
+    """PyIceberg's, with Floe's errors while it reads.
+
+    It says what Arrow cannot read by, once Arrow is to read: Spark may be able to.
+    """
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         self._refuse_uuids()
-        return super().to_arrow(dictionary_columns)
+        with self._translated():
+            return super().to_arrow(dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         self._refuse_uuids()
-        return super().to_arrow_batch_reader(dictionary_columns)
+        with self._translated():
+            reader = super().to_arrow_batch_reader(dictionary_columns)
+        return pa.RecordBatchReader.from_batches(reader.schema, self._each(reader))
 
     def count(self) -> int:
         self._refuse_uuids()
-        return super().count()
+        with self._translated():
+            return super().count()
+
+    def plan_files(self) -> Iterable[FileScanTask]:
+        with self._translated():
+            return super().plan_files()
+
+    def _each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with self._translated():
+            yield from batches
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated("scan", ".".join(self.table_identifier or ()))
 
     def _refuse_uuids(self) -> None:
         schema = self.table_metadata.schema()

@@ -67,7 +67,7 @@ _STORAGE_REFUSED = (
 # What an object store says when it does not let somebody in; Iceberg wraps it in several ways.
 _STORE_WORDS = re.compile(
     r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|RequestTimeTooSkewed|\bAccessDenied"
-    r"|S3Exception: [^\n]*Status Code: 403|AccessDeniedException: [^\n]*Service: S3"
+    r"|token has expired[^\n]*Service: S3|Exception: [^\n]*Service: S3, Status Code: 40[13]"
 )
 _JAVA_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
 

@@ -132,15 +132,14 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
 
 def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
     """The settings that make Spark see the lake that PyIceberg sees."""
-    prefix = f"spark.sql.catalog.{CATALOG_NAME}"
-    return {
-        **storage.get_spark_conf(CATALOG_NAME),
-        **catalog.get_spark_conf(CATALOG_NAME, storage.get_warehouse_uri()),
+    own = {
         # Spark would go on showing a table as it was before PyIceberg's last commit.
-        f"{prefix}.cache-enabled": "false",
+        f"spark.sql.catalog.{CATALOG_NAME}.cache-enabled": "false",
         "spark.sql.defaultCatalog": CATALOG_NAME,
         "spark.sql.session.timeZone": "UTC",
     }
+    files = storage.get_spark_conf(CATALOG_NAME)
+    return _joined(files, catalog.get_spark_conf(CATALOG_NAME, storage.get_warehouse_uri()), own)
 
 
 def _running_session() -> SparkSession | None:

@@ -1,0 +1,142 @@
+"""When no answer came: what a failed request means, and whether the next one may succeed."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+import requests
+from pyiceberg.exceptions import ServiceUnavailableError, TooManyRequestsError
+
+from floe_core.errors import CatalogConnectionError
+from floe_core.models import StorageErrorDetail
+from floe_core.redaction import redact
+
+__all__ = ["AWAY", "Server", "address", "is_transient", "retry_after", "shown", "status_of"]
+
+# A server that gives one of these may answer a moment later.
+AWAY: Final = (429, 502, 503, 504)
+_SHOWN = 500
+
+
+@dataclass(frozen=True)
+class Server:
+    """Whom we ask, for the words in which a failure to reach it is told; `setting` is the key that names it."""
+
+    uri: str
+    setting: str
+    timeout_seconds: float
+
+    def unreachable(self, exc: BaseException, *, attempts: int) -> CatalogConnectionError:
+        """The server could not be asked, or did not answer."""
+        return CatalogConnectionError(
+            self._advice(exc, f" ({attempts} attempts)" if attempts > 1 else ""),
+            detail=StorageErrorDetail(
+                error_type=type(exc).__name__,
+                operation="request",
+                message=shown(str(exc)),
+                retryable=True,
+                retry_count=attempts - 1,
+            ),
+        )
+
+    def _advice(self, exc: BaseException, tried: str) -> str:
+        where, text, status = address(self.uri), str(exc), status_of(exc)
+        if isinstance(exc, requests.exceptions.SSLError):
+            return self._tls_advice(where, text)
+        if isinstance(exc, requests.exceptions.ProxyError):
+            return f"the proxy on the way to {where} did not let us through{tried}; see HTTPS_PROXY and NO_PROXY"
+        if isinstance(exc, requests.Timeout):
+            return (
+                f"{where} did not answer within {self.timeout_seconds:g} s{tried}; see that it runs, or raise "
+                f"catalog.timeout_seconds"
+            )
+        if status == 429:
+            asked = retry_after(exc)
+            when = f" and asks to wait {asked:.0f} s, longer than retry.max_wait_seconds" if asked is not None else ""
+            return f"{where} is asked too often{tried}{when}; try again later, or raise catalog.retry"
+        if status is not None:
+            return f"{where} answered {status}{tried}: it is not available now; see that it runs, then try again"
+        if isinstance(exc, ValueError) and not isinstance(exc, requests.ConnectionError):
+            return f"{where} is not an address that can be asked; check {self.setting} in floe.yaml"
+        if re.search(r"(?i)name or service not known|name resolution|nodename|getaddrinfo|failed to resolve", text):
+            return f"there is no such host as in {where}{tried}; check {self.setting} in floe.yaml and the name server"
+        if re.search(r"(?i)connection refused", text):
+            return f"nothing listens at {where}{tried}; see that the catalog runs there, and check {self.setting}"
+        secure = ", and whether it wants https://" if where.startswith("http:") else ""
+        return (
+            f"the connection to {where} broke{tried}; see that the catalog runs and can be reached from here; check "
+            f"{self.setting} in floe.yaml{secure}"
+        )
+
+    def _tls_advice(self, where: str, text: str) -> str:
+        found = re.search(r"certificate verify failed: (.+?) \(_ssl", text)
+        if found is None:
+            return (
+                f"{where} does not answer in TLS; if it takes plain connections only, write http:// into {self.setting}"
+            )
+        reason = shown(found[1]).rstrip(".")
+        if re.search(r"(?i)mismatch|not valid for", reason):
+            advice = f"Write the name that its certificate is made for into {self.setting}"
+        elif re.search(r"(?i)expired|not yet valid", reason):
+            advice = "Have its certificate renewed, and see that this machine's clock is right"
+        else:
+            advice = "If it was signed by an authority of your own, name its PEM file in catalog.ca_bundle"
+        return f"{where} has a certificate that is not trusted here: {reason}. {advice}"
+
+
+def is_transient(exc: BaseException) -> bool:
+    """May the same request succeed a moment later?"""
+    if isinstance(exc, requests.exceptions.SSLError):
+        return False
+    lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+    return isinstance(exc, (*lost, ServiceUnavailableError, TooManyRequestsError)) or status_of(exc) in AWAY
+
+
+def status_of(exc: BaseException) -> int | None:
+    """The status of the answer behind an exception of requests or of PyIceberg."""
+    answer = _answer_of(exc)
+    return None if answer is None else answer.status_code
+
+
+def retry_after(exc: BaseException) -> float | None:
+    """How many seconds the server asked us to wait."""
+    answer = _answer_of(exc)
+    said = answer.headers.get("Retry-After") if answer is not None else None
+    if said is None:
+        return None
+    if said.strip().isdecimal():
+        return float(said)
+    try:
+        moment = email.utils.parsedate_to_datetime(said)
+    except ValueError:
+        return None
+    return max(moment.timestamp() - time.time(), 0.0)
+
+
+def _answer_of(exc: BaseException) -> requests.Response | None:
+    for one in (exc, exc.__cause__):
+        response = getattr(one, "response", None)
+        if isinstance(response, requests.Response):
+            return response
+    return None
+
+
+def shown(text: str) -> str:
+    """Somebody else's words: on one line, shortened and without secrets."""
+    words = redact(" ".join(text.split()))
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
+
+
+def address(url: str) -> str:
+    """Where, without what may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # no port, or no address at all
+        return "what is written there"
+    return shown(f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path.partition('/v1/')[0]}".rstrip("/"))
