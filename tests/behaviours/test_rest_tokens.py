@@ -17,7 +17,7 @@ from tests.faults.proxy import Answer, FaultProxy, Forward, Request, ShortTokens
 from tests.servers.catalogs import open_catalog, settings_of
 from tests.servers.seaweedfs import SeaweedFS
 
-from floe_core.errors import CatalogAuthenticationError
+from floe_core.errors import CatalogAuthenticationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_polaris import create_catalog
 from floe_spark import Lake
@@ -62,6 +62,48 @@ def test_a_token_that_is_refused_is_renewed_once_and_the_request_sent_again(
         tokens.upstream.clear()
         table.append(pa.table({"id": [1, 2]}))  # a commit that was refused was not made
     assert catalog.load_table((namespace, "events")).scan().to_arrow().num_rows == 2
+
+
+def test_spark_takes_a_new_token_once_when_its_own_is_refused(
+    lake: Lake, server: SeaweedFS, proxy: FaultProxy, table: TableIdentifier, tmp_path: Path
+) -> None:
+    tokens = ShortTokens(3600)
+    with proxy.intercepted(tokens):
+        side = side_lake(lake, tmp_path, rest_settings(server, uri=proxy.uri))
+        side.write(side.spark.range(5), table, mode="append")
+        tokens.upstream.clear()
+        side.write(side.spark.range(5, 7), table, mode="append")
+        tokens.upstream.clear()
+        assert side.read(table).count() == 7
+        tokens.upstream.clear()
+        side.write(side.spark.range(6, 9), table, mode="upsert", keys=["id"])
+        assert sorted(row.id for row in side.read(table).collect()) == list(range(9))
+        tokens.seconds = 0
+        tokens.upstream.clear()
+        with pytest.raises(CatalogAuthenticationError, match=r"^Authentication failed: check catalog credentials"):
+            side.write(side.spark.range(1), table, mode="append")
+
+
+def test_spark_takes_the_token_that_is_in_its_file_by_then(
+    lake: Lake, server: SeaweedFS, proxy: FaultProxy, table: TableIdentifier, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(first := server.token())
+    good = {first}
+    settings = rest_settings(server, uri=proxy.uri).splitlines()
+    with_token = ['  token: "${file:token}"' if "credentials" in line else line for line in settings]
+
+    def only_good(request: Request, forward: Forward) -> Answer:
+        return forward() if request.headers.get("authorization", "")[7:] in good else Answer(401)
+
+    with proxy.intercepted(only_good):
+        side = side_lake(lake, tmp_path, "\n".join(with_token) + "\n")
+        side.write(side.spark.range(5), table, mode="append")
+        time.sleep(1.1)  # tokens of one second are the same
+        (tmp_path / "token").write_text(second := server.token())
+        assert second != first
+        good = {second}
+        side.write(side.spark.range(5, 7), table, mode="append")
+        assert side.read(table).count() == 7
 
 
 def test_a_token_that_is_refused_again_is_final(server: SeaweedFS, proxy: FaultProxy) -> None:
@@ -111,24 +153,29 @@ def test_no_token_is_renewed_where_that_is_switched_off(server: SeaweedFS, proxy
     assert tokens.issued == 1
 
 
-def test_a_wrong_clock_on_this_machine_does_not_matter(
-    server: SeaweedFS, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, namespace: str
+@pytest.mark.parametrize("off", [-300, 300], ids=["behind", "ahead"])
+def test_a_wrong_clock_does_not_end_a_token_and_is_named_where_it_matters(
+    server: SeaweedFS, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, namespace: str, off: int
 ) -> None:
     right = time.time
     tokens = ShortTokens(2)
-    for off in (-300, 300):
-        monkeypatch.setattr(time, "time", lambda off=off: right() + off)
-        with proxy.intercepted(tokens):
-            catalog = open_catalog(server, proxy.uri)
-            assert abs(catalog.clock_skew + off) < 2
-            name = (namespace, f"at_{off + 300}")
-            catalog.create_namespace_if_not_exists((namespace,))
-            table = catalog.create_table(name, pa.schema([("id", pa.int64())]))
-            before = tokens.issued
-            time.sleep(2.1)
+    monkeypatch.setattr(time, "time", lambda: right() + off)
+    name = (namespace, "events")
+    with proxy.intercepted(tokens):
+        catalog = open_catalog(server, proxy.uri)
+        assert abs(catalog.clock_skew + off) < 2
+        catalog.create_namespace((namespace,))
+        table = catalog.create_table(name, pa.schema([("id", pa.int64())]))
+        before = tokens.issued
+        time.sleep(2.1)
+        if off > 0:
             table.append(pa.table({"id": [1]}))
-            assert catalog.load_table(name).scan().to_arrow().num_rows == 1
-            assert (tokens.issued - before, tokens.refused) == (1, 0)
+        else:
+            with pytest.raises(FloeStorageError, match=r"this machine's clock is (299|300|301) s behind the catalog's"):
+                table.append(pa.table({"id": [1]}))
+        assert catalog.load_table(name).scan().to_arrow().num_rows == (off > 0)
+        assert tokens.issued - before >= 1
+        assert tokens.refused == 0
 
 
 # A token from elsewhere ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from floe_core.errors import ConfigurationError
 from floe_core.spec import CATALOG_NAME
 
-__all__ = ["is_remote", "session_with"]
+__all__ = ["forget_sessions", "is_remote", "session_with"]
 
 # Sessions that are free, by the session they were made from. Each has a catalog of its own, with its connections.
 _FREE: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictionary()
@@ -47,6 +47,12 @@ def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[S
             other.conf.unset(key)
     with _LOCK:
         free.append(other)
+
+
+def forget_sessions(spark: SparkSession) -> None:
+    """Make new ones from now on: those at hand are connected to the catalog as it was."""
+    with _LOCK:
+        _FREE.pop(spark, None)
 
 
 def _beside(spark: SparkSession) -> SparkSession:

@@ -9,7 +9,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["is_doubt", "java_classes", "translate"]
+__all__ = ["is_doubt", "is_refused", "java_classes", "translate"]
 
 _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
     "CommitStateUnknownException": (
@@ -107,6 +107,11 @@ def is_doubt(exc: BaseException) -> bool:
     if "Job aborted due to stage failure" in text:
         return False
     return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
+
+
+def is_refused(exc: BaseException | None) -> bool:
+    """Did the catalog refuse Spark's token? Then nothing was done."""
+    return exc is not None and ("NotAuthorizedException" in java_classes(exc) or is_refused(exc.__cause__))
 
 
 def _is_conflict(exc: BaseException) -> bool:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
+from floe_spark.connect import is_remote
+from floe_spark.errors import is_refused
 from floe_spark.read import read
-from floe_spark.session import spark_session
+from floe_spark.session import catalog_conf, renew_catalog, spark_session
 from floe_spark.write import WriteResult, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Lake"]
+
+Result = TypeVar("Result")
 
 
 class Lake:
@@ -36,11 +42,23 @@ class Lake:
 
     def read(self, identifier: TableIdentifier | str, **options: Any) -> DataFrame:
         """A table as a lazy DataFrame; the options are those of `floe_spark.read`."""
-        return read(self.spark, self.tables, _identifier(identifier), **options)
+        return self._again_if_refused(lambda: read(self.spark, self.tables, _identifier(identifier), **options))
 
     def write(self, frame: DataFrame, identifier: TableIdentifier | str, **options: Any) -> WriteResult:
         """Write a DataFrame; the options are those of `floe_spark.write`."""
-        return write(frame, self.tables, _identifier(identifier), **options)
+        options.setdefault("write_id", uuid.uuid4().hex)
+        return self._again_if_refused(lambda: write(frame, self.tables, _identifier(identifier), **options))
+
+    def _again_if_refused(self, act: Callable[[], Result]) -> Result:
+        """Once more with a new token if the catalog refused Spark's: it was revoked, or is fetched by somebody else."""
+        try:
+            return act()
+        except Exception as exc:
+            spark = self.spark
+            if not is_refused(exc) or is_remote(spark):
+                raise
+            renew_catalog(spark, catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin))
+        return act()
 
 
 def _identifier(identifier: TableIdentifier | str) -> TableIdentifier:

@@ -24,12 +24,15 @@ from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key, redact
 from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SparkConfig
 from floe_core.telemetry import operation
+from floe_spark.connect import forget_sessions
+from floe_spark.names import quoted
 
-__all__ = ["LOG_FILE", "catalog_conf", "session_conf", "spark_session"]
+__all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_session"]
 
 LOG_FILE = Path(".floe/logs/spark.log")
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_TOKEN = f"spark.sql.catalog.{CATALOG_NAME}.token"
 # Settings that hold several values: Floe's and the user's are joined.
 _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
 
@@ -41,6 +44,8 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
     running = _running_session()
     if running is not None:
         _refuse_another_world(running, world)
+        if running.conf.get(_TOKEN, None) != world.get(_TOKEN):  # the file it is in was written anew
+            renew_catalog(running, world)
         return running
     conf = session_conf(settings, world, root=artifacts.root)
     with operation("spark.start", master=settings.master, remote=settings.remote):
@@ -142,6 +147,21 @@ def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, st
     return _joined(files, catalog.get_spark_conf(CATALOG_NAME, storage.get_warehouse_uri()), own)
 
 
+def renew_catalog(spark: SparkSession, world: Mapping[str, str]) -> None:
+    """Let a session connect to its catalog anew, with the settings and the tokens of now.
+
+    Iceberg renews a token before it ends, but knows nothing of one that was revoked, or that others fetch for it.
+    """
+    for key, value in world.items():
+        if key.startswith("spark.sql.catalog.") and spark.conf.get(key, None) != value:
+            spark.conf.set(key, value)
+    catalog, namespace = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    spark._jsparkSession.sessionState().catalogManager().reset()
+    if (catalog, namespace) != (CATALOG_NAME, ""):  # whoever was elsewhere goes back there
+        spark.sql(f"USE {'.'.join(quoted(level) for level in (catalog, *namespace.split('.')) if level)}")
+    forget_sessions(spark)
+
+
 def _running_session() -> SparkSession | None:
     try:
         return SparkSession.active()
@@ -151,7 +171,8 @@ def _running_session() -> SparkSession | None:
 
 def _refuse_another_world(running: SparkSession, world: Mapping[str, str]) -> None:
     """getOrCreate() would report the new settings and go on using the old catalog."""
-    differing = [key for key, value in world.items() if key not in _LISTS and running.conf.get(key, None) != value]
+    apart = (*_LISTS, _TOKEN)
+    differing = [key for key, value in world.items() if key not in apart and running.conf.get(key, None) != value]
     if differing == ["spark.sql.session.timeZone"]:
         raise ConfigurationError(
             "the time zone of the Spark session was changed, and timestamps would shift; set it back with "
