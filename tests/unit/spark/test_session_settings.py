@@ -11,9 +11,11 @@ import pytest
 from floe_core.errors import ConfigurationError
 from floe_core.jvm import SQLITE_JDBC
 from floe_core.redaction import SPARK_REDACTION_REGEX
-from floe_core.spec import SparkConfig
+from floe_core.spec import S3StorageConfig, SparkConfig, SqlCatalogConfig
+from floe_iceberg.s3_storage import S3StoragePlugin
+from floe_iceberg.sql_catalog import SqlCatalogPlugin
 from floe_spark.errors import java_classes
-from floe_spark.session import session_conf
+from floe_spark.session import catalog_conf, session_conf
 
 WORLD = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog", "spark.jars.packages": SQLITE_JDBC}
 
@@ -39,6 +41,12 @@ def test_the_jars_of_the_runtime_the_catalog_and_the_user_are_joined() -> None:
     packages = conf(conf={"spark.jars.packages": "org.acme:udfs:1.0"})["spark.jars.packages"].split(",")
     assert [name.split(":")[1] for name in packages] == [packages[0].split(":")[1], "udfs", "sqlite-jdbc"]
     assert packages[0].startswith("org.apache.iceberg:iceberg-spark-runtime-")
+
+
+def test_the_jars_of_the_catalog_and_of_the_storage_are_joined(tmp_path: Path) -> None:
+    catalog = SqlCatalogPlugin(SqlCatalogConfig(), root=tmp_path)
+    packages = catalog_conf(catalog, S3StoragePlugin(S3StorageConfig(bucket="b"), root=tmp_path))["spark.jars.packages"]
+    assert [name.split(":")[1] for name in packages.split(",")] == ["iceberg-aws-bundle", "sqlite-jdbc"]
 
 
 def test_extensions_of_the_user_are_added_to_those_of_iceberg() -> None:

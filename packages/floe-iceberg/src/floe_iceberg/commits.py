@@ -15,6 +15,7 @@ from pyiceberg.exceptions import (
     ServerError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
+    TooManyRequestsError,
 )
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema, index_by_name
@@ -22,7 +23,7 @@ from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DBAPIError
 
 from floe_core.errors import (
     CommitStateUnknownError,
@@ -50,7 +51,14 @@ _DOUBTFUL_ATTEMPTS = 5
 _LONGEST_WAIT_SECONDS = 3.0
 _CONFLICT = (CommitFailedException, TableAlreadyExistsError)
 # After these nobody knows whether the commit was applied.
-_DOUBTFUL = (CommitStateUnknownException, ServerError, ServiceUnavailableError, DatabaseError, OSError)
+_DOUBTFUL = (
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    DBAPIError,
+    OSError,
+)
 
 
 def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Transaction, SchemaChange]:

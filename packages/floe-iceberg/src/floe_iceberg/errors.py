@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import requests
 from pyiceberg import exceptions as iceberg
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DBAPIError
 
 from floe_core import errors as floe
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["translated"]
+__all__ = ["sql_state", "translated"]
 
 # (Floe's error, message; {name} is the table or namespace at hand, {reason} what was raised)
 _Meaning = tuple[type[floe.FloeStorageError], str]
@@ -41,6 +41,20 @@ _NOT_ALLOWED: _Meaning = (
     "the files of '{name}' may not be read or written by this user: {reason}. Nothing was committed",
 )
 
+_STORE_REFUSED: _Meaning = (
+    floe.StorageAuthenticationError,
+    (
+        "the catalog agreed and the object store did not (files of '{name}'): {reason}. Nothing was committed. Check "
+        "the keys in storage, or what the catalog's own role may do with its store"
+    ),
+)
+# How object stores refuse somebody, in the words of Arrow.
+_STORE_WORDS = re.compile(
+    r"(?i)AWS Error (ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE"
+    r"|INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION_TOKEN|REQUEST_EXPIRED|REQUEST_TIME_TOO_SKEWED)"
+    r"|ExpiredToken|InvalidAccessKeyId|InvalidToken|AWS Error [A-Z_]+ .*HTTP status 403"
+)
+
 # What the operating system says, also when Arrow passes it on.
 _BY_ERRNO: dict[int, _Meaning] = {
     errno.ENOSPC: _FULL,
@@ -55,6 +69,27 @@ _BY_ERRNO: dict[int, _Meaning] = {
     ),
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
+}
+
+_NO_DATABASE: _Meaning = (
+    floe.CatalogConnectionError,
+    "the catalog database did not answer while working on '{name}': {reason}. See that it runs, and check catalog.uri",
+)
+
+# What PostgreSQL says, by its SQLSTATE or the class of it.
+_BY_SQL_STATE: dict[str, _Meaning] = {
+    "28": (
+        floe.CatalogAuthenticationError,
+        "the catalog database refused the user or the password (at '{name}'): {reason}. Check catalog.uri in floe.yaml",
+    ),
+    "3D": (
+        floe.CatalogConnectionError,
+        "the catalog database is not there (at '{name}'): {reason}. Create it, or correct catalog.uri in floe.yaml",
+    ),
+    "42501": (
+        floe.PermissionDeniedError,
+        "the catalog database does not let its user do this with '{name}': {reason}. Ask for that privilege",
+    ),
 }
 
 # The first that fits is meant: CommitStateUnknownException is a RESTError, and those of requests are OSErrors.
@@ -133,13 +168,10 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
         floe.FloeStorageError,
         "files of '{name}' are not where the catalog says; if the lake was moved or copied, see: floe doctor",
     ),
-    *(
-        (
-            kind,
-            floe.CatalogConnectionError,
-            "the catalog database did not answer while working on '{name}'; is it a readable, writable SQLite file?",
-        )
-        for kind in (DatabaseError, sqlite3.Error)
+    (
+        sqlite3.Error,
+        floe.CatalogConnectionError,
+        "the catalog database did not answer while working on '{name}'; is it a readable, writable SQLite file?",
     ),
 )
 
@@ -156,7 +188,7 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
         if meaning is None:
             raise
         error, message = meaning
-        reason = redact(str(exc))
+        reason = redact(_reason(exc))
         detail = StorageErrorDetail(
             error_type=type(exc).__name__,
             operation=operation,
@@ -168,10 +200,36 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
         raise error(message.format(name=name, reason=reason), detail=detail) from exc
 
 
+def sql_state(exc: BaseException | None) -> str:
+    """The SQLSTATE that PostgreSQL gave to an error, as pg8000 passes it on; empty if there is none."""
+    return _told(exc).get("C", "")
+
+
+def _told(exc: BaseException | None) -> dict[str, str]:
+    """The fields of PostgreSQL's answer."""
+    told = _raised(exc).args[:1] if exc is not None else ()
+    return told[0] if told and isinstance(told[0], dict) else {}
+
+
+def _raised(exc: BaseException) -> BaseException:
+    """What the driver raised, without SQLAlchemy's words around it."""
+    return exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
+
+
+def _reason(exc: Exception) -> str:
+    return _told(exc).get("M") or str(_raised(exc))
+
+
 def _meaning(exc: Exception) -> _Meaning | None:
+    raised = _raised(exc)
     for kind, error, message in _TABLE:
-        if isinstance(exc, kind):
+        if isinstance(raised, kind):
             return error, message
+    if isinstance(exc, DBAPIError):
+        state = sql_state(exc)
+        return _BY_SQL_STATE.get(state) or _BY_SQL_STATE.get(state[:2]) or _NO_DATABASE
+    if isinstance(exc, OSError) and _STORE_WORDS.search(str(exc)):
+        return _STORE_REFUSED
     if isinstance(exc, OSError):
         return _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
     # PyIceberg raises a bare ValueError when a table it loads again is another one.

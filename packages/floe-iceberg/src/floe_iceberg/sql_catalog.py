@@ -1,44 +1,57 @@
-"""Catalog plugin `sql`: one SQLite file that PyIceberg and Spark read and write together."""
+"""Catalog plugin `sql`: tables of one database that PyIceberg and Spark read and write together."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
-from sqlalchemy import select
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from floe_core import __version__
-from floe_core.errors import FloeStorageError
+from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.jvm import SQLITE_JDBC
 from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
+from floe_core.postgres import PostgresAddress, is_postgres
 from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SqlCatalogConfig
-from floe_iceberg.errors import translated
+from floe_iceberg.errors import sql_state, translated
 from floe_iceberg.local_storage import usable_path
+from floe_iceberg.sqlite import SqliteFile
 
-__all__ = ["BUSY_SECONDS", "SqlCatalogPlugin"]
+__all__ = ["SqlCatalogPlugin"]
 
-# How long a process waits for another one's lock on the SQLite file, in both engines.
-BUSY_SECONDS = 60
+
+class _Database(Protocol):
+    """Where the catalog's own tables are. As a text, it is its address without a secret."""
+
+    jdbc_jar: ClassVar[str]
+
+    def open(self) -> Engine: ...
+
+    def jdbc_settings(self) -> dict[str, str]:
+        """What Spark needs to open the same database, as properties of its catalog."""
+        ...
 
 
 class SqlCatalogPlugin(CatalogPlugin):
-    """The embedded catalog. Several processes may use the file at once."""
+    """The catalog without a server of its own: an SQLite file, or a database of PostgreSQL."""
 
     metadata: ClassVar[PluginMetadata] = PluginMetadata(
-        name="sql", version=__version__, floe_api_version=FLOE_API_VERSION, description="an SQLite file"
+        name="sql",
+        version=__version__,
+        floe_api_version=FLOE_API_VERSION,
+        description="an SQLite file or a PostgreSQL database",
     )
 
     def __init__(self, config: SqlCatalogConfig, *, root: Path) -> None:
@@ -51,15 +64,18 @@ class SqlCatalogPlugin(CatalogPlugin):
         return SqlCatalogConfig
 
     @property
-    def path(self) -> Path:
+    def database(self) -> _Database:
         uri = resolve_model(self._config, root=self._root).uri
-        return usable_path(self._root / uri.removeprefix("sqlite:///"))
+        if is_postgres(uri):
+            return _postgres(PostgresAddress.parse(uri, root=self._root.resolve()))
+        return SqliteFile(usable_path(self._root / uri.removeprefix("sqlite:///")))
 
     def connect(self) -> SqlCatalog:
         if self._catalog is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with translated("sql.connect", self.path.name, namespace=True):
-                self._catalog = _open(self.path)
+            database = self.database
+            files = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
+            with translated("sql.connect", database, namespace=True):
+                self._catalog = _open(database, files)
         return self._catalog
 
     def shutdown(self) -> None:
@@ -68,20 +84,19 @@ class SqlCatalogPlugin(CatalogPlugin):
             self._catalog = None
 
     def health_check(self) -> HealthStatus:
-        count = len(self.connect().list_namespaces())
-        return HealthStatus(healthy=True, message=f"{self.path} ({count} namespaces)")
+        count = len(self.list_namespaces())
+        return HealthStatus(healthy=True, message=f"{self.database} ({count} namespaces)")
 
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
-        self.connect()  # creates the file and its tables in the layout that both engines know
-        prefix = f"spark.sql.catalog.{catalog_name}"
+        self.connect()  # creates the tables in the layout that both engines know
+        prefix, database = f"spark.sql.catalog.{catalog_name}", self.database
         return {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
             f"{prefix}.type": "jdbc",
-            f"{prefix}.uri": f"jdbc:sqlite:{self.path}",
             f"{prefix}.jdbc.schema-version": "V1",
-            f"{prefix}.jdbc.busy_timeout": str(BUSY_SECONDS * 1000),
+            **{f"{prefix}.{key}": value for key, value in database.jdbc_settings().items()},
             f"{prefix}.warehouse": warehouse,
-            "spark.jars.packages": SQLITE_JDBC,
+            "spark.jars.packages": database.jdbc_jar,
         }
 
     def table_location(self, identifier: TableIdentifier, namespace_uri: str) -> str:
@@ -129,6 +144,11 @@ class SqlCatalogPlugin(CatalogPlugin):
 class _NestedCatalog(SqlCatalog):
     """PyIceberg's, in which tables of nested namespaces can be created together with their rows as well."""
 
+    def __init__(self, engine: Engine, files: Mapping[str, str]) -> None:
+        MetastoreCatalog.__init__(self, CATALOG_NAME, uri=str(engine.url), **files)
+        self.engine = engine
+        self._init_catalog()
+
     @staticmethod
     def identifier_to_database_and_table(
         identifier: str | Identifier,
@@ -139,18 +159,35 @@ class _NestedCatalog(SqlCatalog):
         return ".".join(levels), name  # as the catalog's own rows name them
 
 
-# Two processes that open a new file at once both find no tables, and the slower one's CREATE TABLE fails.
+def _postgres(address: PostgresAddress) -> _Database:
+    try:
+        from floe_iceberg.postgres import PostgresDatabase
+    except ModuleNotFoundError as exc:
+        raise ConfigurationError(
+            f"a catalog in PostgreSQL needs a driver ({exc.name} is missing): pip install 'floe-iceberg[postgres]'"
+        ) from exc
+    return PostgresDatabase(address)
+
+
+def _created_meanwhile(exc: BaseException) -> bool:
+    """Two processes that open a new catalog at once both find no tables, and the slower one's CREATE TABLE fails."""
+    # PostgreSQL says that the table is there, or its type, depending on how far the other one is.
+    return isinstance(exc, OperationalError | sqlite3.OperationalError) or sql_state(exc) in ("42P07", "42710", "23505")
+
+
 @retry(
-    retry=retry_if_exception_type((OperationalError, sqlite3.OperationalError)),
+    retry=retry_if_exception(_created_meanwhile),
     stop=stop_after_attempt(10),
     wait=wait_random(0.05, 0.3),
     reraise=True,
 )
-def _open(path: Path) -> SqlCatalog:
-    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
-        # Readers go on while one process writes; the setting stays with the file.
-        connection.execute("PRAGMA journal_mode=WAL")
-    return _NestedCatalog(CATALOG_NAME, uri=f"sqlite:///{path}?timeout={BUSY_SECONDS}")
+def _open(database: _Database, files: Mapping[str, str]) -> SqlCatalog:
+    engine = database.open()
+    try:
+        return _NestedCatalog(engine, files)
+    except BaseException:
+        engine.dispose()
+        raise
 
 
 def _refuse_second_name(catalog: SqlCatalog, identifier: TableIdentifier) -> None:

@@ -32,6 +32,7 @@ __all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_s
 LOG_FILE = Path(".floe/logs/spark.log")
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_WIRE = ("org.apache.iceberg.shaded.org.apache.hc", "org.apache.hc", "org.apache.http", "software.amazon.awssdk")
 _TOKEN = f"spark.sql.catalog.{CATALOG_NAME}.token"
 # Settings that hold several values: Floe's and the user's are joined.
 _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
@@ -61,7 +62,16 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
         secrets = {key: value for key, value in conf.items() if is_credential_key(key)}
         shown = {key: value for key, value in conf.items() if key not in secrets}
         with _standard_error_in(log), _handed_over(secrets, log.parent):
-            return _start(_builder(artifacts.name, shown), settings, log)
+            spark = _start(_builder(artifacts.name, shown), settings, log)
+        _keep_the_wire_quiet(spark)
+        return spark
+
+
+def _keep_the_wire_quiet(spark: SparkSession) -> None:
+    """At level DEBUG, HTTP clients log every header and body, tokens and keys among them."""
+    log4j = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009 - a JVM that was started here has one
+    for name in _WIRE:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
 
 
 def _builder(name: str, conf: Mapping[str, str]) -> SparkSession.Builder:
