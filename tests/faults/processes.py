@@ -18,10 +18,11 @@ from floe_core.errors import FloeError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
 from floe_core.plugins import create_storage_plugin
+from floe_core.spec import RestCatalogConfig, RetryConfig
 from floe_iceberg import IcebergTableManager
+from floe_polaris.plugin import RestCatalogPlugin
 from floe_spark import Lake
 from tests.engines import ArrowEngine, Engine, SparkEngine
-from tests.servers.rest_catalog import RestCatalogPlugin, RestCatalogSettings
 
 __all__ = ["MOMENTS", "Project", "Writer"]
 
@@ -41,7 +42,11 @@ class Project:
         """The lake; on the REST catalog if there is one."""
         lake = Lake(CompiledArtifacts.load(self.root))
         if self.rest is not None:
-            plugin = RestCatalogPlugin(RestCatalogSettings(uri=self.rest), root=self.root)
+            quick = RetryConfig(initial_wait_seconds=0.1, jitter_seconds=0, circuit_breaker_threshold=0)
+            settings = RestCatalogConfig(
+                uri=self.rest, warehouse="tests", auth="none", access_delegation="none", retry=quick
+            )
+            plugin = RestCatalogPlugin(settings, root=self.root)
             lake.tables = IcebergTableManager(plugin, create_storage_plugin(lake.artifacts))
         return lake
 

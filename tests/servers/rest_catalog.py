@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped] # no stubs
-from pydantic import BaseModel, ConfigDict
-from pyiceberg.catalog.rest import RestCatalog
 
-from floe_core import __version__
-from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.plugins import FLOE_API_VERSION
-from floe_core.ports import CatalogPlugin, PluginMetadata
-from floe_core.spec import CATALOG_NAME
-from floe_iceberg.errors import translated
-
-__all__ = ["RestCatalogPlugin", "RestCatalogSettings", "rest_catalog_server"]
+__all__ = ["rest_catalog_server"]
 
 # Iceberg 1.12 published no jar of its tests, where the servlet is.
 _DEPENDENCIES = """
@@ -105,65 +96,3 @@ def _fetched_jars(folder: Path) -> list[str]:
     if done.returncode or not told.is_file():
         raise RuntimeError(f"the jars of the REST catalog could not be fetched:\n{done.stdout[-3000:]}{done.stderr}")
     return told.read_text(encoding="utf-8").strip().split(":")
-
-
-class RestCatalogSettings(BaseModel):
-    """Where the server is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    uri: str
-
-
-class RestCatalogPlugin(CatalogPlugin):
-    """A REST catalog without authentication, for both engines."""
-
-    metadata: ClassVar[PluginMetadata] = PluginMetadata(
-        name="rest", version=__version__, floe_api_version=FLOE_API_VERSION, description="a REST catalog for tests"
-    )
-
-    def __init__(self, config: RestCatalogSettings, *, root: Path) -> None:
-        del root
-        self._uri = config.uri
-        self._catalog: RestCatalog | None = None
-
-    def connect(self) -> RestCatalog:
-        if self._catalog is None:
-            self._catalog = RestCatalog(CATALOG_NAME, uri=self._uri)
-        return self._catalog
-
-    def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
-        del warehouse  # the server knows it
-        prefix = f"spark.sql.catalog.{catalog_name}"
-        return {
-            prefix: "org.apache.iceberg.spark.SparkCatalog",
-            f"{prefix}.type": "rest",
-            f"{prefix}.uri": self._uri,
-        }
-
-    def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None:
-        with translated("rest.create_namespace", namespace, namespace=True):
-            self.connect().create_namespace(Namespace.from_string(namespace).levels, dict(properties or {}))
-
-    def list_namespaces(self, parent: str | None = None) -> list[str]:
-        levels = Namespace.from_string(parent).levels if parent else ()
-        return sorted(".".join(found) for found in self.connect().list_namespaces(levels))
-
-    def delete_namespace(self, namespace: str) -> None:
-        self.connect().drop_namespace(Namespace.from_string(namespace).levels)
-
-    def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
-        table = TableIdentifier.from_string(identifier)
-        self.connect().create_table((*table.namespace, table.name), schema, location=location)
-
-    def list_tables(self, namespace: str) -> list[str]:
-        return sorted(name[-1] for name in self.connect().list_tables(Namespace.from_string(namespace).levels))
-
-    def drop_table(self, identifier: str, *, purge: bool = False) -> None:
-        table = TableIdentifier.from_string(identifier)
-        catalog = self.connect()
-        (catalog.purge_table if purge else catalog.drop_table)((*table.namespace, table.name))
-
-    def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
-        del table_path, operations
-        return {}

@@ -19,7 +19,7 @@ from circuitbreaker import (  # type: ignore[import-untyped] # no stubs
     STATE_OPEN,
     CircuitBreaker,
 )
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 from tenacity.stop import stop_base
 
 from floe_core.errors import CatalogConnectionError, FloeError
@@ -123,9 +123,7 @@ class Retry:
         self._config = config
         self._is_transient = is_transient
         self._retry_after = retry_after
-        self._backoff = wait_exponential_jitter(
-            initial=config.initial_wait_seconds, max=config.max_wait_seconds, jitter=config.jitter_seconds
-        )
+        self._backoff = wait_exponential(config.initial_wait_seconds) + wait_random(0, config.jitter_seconds)
         self.breaker = Breaker(
             server,
             config.circuit_breaker_threshold,
@@ -177,7 +175,7 @@ class Retry:
 
     def _wait(self, state: RetryCallState) -> float:
         asked = self._retry_after(_failure(state))
-        return self._backoff(state) if asked is None else asked
+        return min(self._backoff(state), self._config.max_wait_seconds) if asked is None else asked
 
 
 class _Enough(stop_base):
