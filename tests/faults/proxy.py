@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import secrets
+import ssl
 import threading
 import time
 from collections import deque
@@ -281,8 +282,8 @@ class FaultProxy:
 
 
 @contextmanager
-def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
-    """A proxy on loopback that forwards everything to `upstream`."""
+def fault_proxy(upstream: str, *, tls: ssl.SSLContext | None = None) -> Iterator[FaultProxy]:
+    """A proxy on loopback that forwards everything to `upstream`, itself over TLS if there is a context."""
     target = urlsplit(upstream)
     proxy = FaultProxy()
 
@@ -348,9 +349,11 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        proxy.uri = f"http://127.0.0.1:{server.server_port}"
+        proxy.uri = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
         try:
             yield proxy
         finally:

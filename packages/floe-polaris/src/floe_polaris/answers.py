@@ -6,16 +6,13 @@ which knows what was asked. Here is what keeps somebody from being served at all
 
 from __future__ import annotations
 
-import email.utils
 import json
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from pyiceberg.exceptions import ServiceUnavailableError, TooManyRequestsError
 
 from floe_core.errors import (
     CatalogAuthenticationError,
@@ -26,24 +23,14 @@ from floe_core.errors import (
     PermissionDeniedError,
 )
 from floe_core.models import StorageErrorDetail
-from floe_core.redaction import redact
+from floe_polaris.failures import AWAY, address, shown
 from floe_polaris.privileges import privileges_for
 
-__all__ = [
-    "Asked",
-    "check_token_answer",
-    "checked_token",
-    "is_transient",
-    "not_a_catalog",
-    "retry_after",
-    "status_of",
-    "unreachable",
-]
+__all__ = ["Asked", "AskedForToken", "checked_token"]
 
 _AUTHENTICATION_FAILED = "Authentication failed: check catalog credentials in floe.yaml."
-_AWAY = (429, 502, 503, 504)
-_NO_VENDING = re.compile(r"(?i)credential|\bsts\b|subscop|delegat|assume.?role|vend")
-_SHOWN = 300
+# What Polaris and the STS behind it say when there are no credentials to hand out; the status is one of several.
+_NO_VENDING = re.compile(r"(?i)credential vending|subscoped credential|cannot vend|access.delegation|service: sts")
 _ASK = "Ask whoever runs the catalog to grant it"
 # What Polaris forbids for another reason than a missing privilege.
 _FORBIDDEN = (
@@ -55,10 +42,13 @@ _FORBIDDEN = (
     (
         r"(?i)locations?\b",
         (
-            "The place is not one the catalog allows: leave the location to the catalog, or have it added to the catalog's "
-            "allowed locations"
+            "The place is not one the catalog allows: leave the location to the catalog, or have it added to the "
+            "catalog's allowed locations"
         ),
     ),
+)
+_PROXY_WANTS_LOGIN = (
+    "the proxy on the way wants a login (407): write it into HTTPS_PROXY as http://user:password@host:port"
 )
 
 
@@ -73,11 +63,7 @@ class Asked:
 
     def check(self, response: requests.Response, **_options: Any) -> None:
         """A hook of requests: raise what an answer means if it is a refusal that no caller can go on from."""
-        if response.is_redirect:
-            raise ConfigurationError(
-                f"the catalog sends its callers on to {_address(response.headers.get('Location', '?'))}; write that "
-                f"address into catalog.uri in floe.yaml"
-            )
+        _check_redirect(response, "catalog.uri")
         error = self._refusal(response)
         if error is not None:
             raise error
@@ -88,22 +74,24 @@ class Asked:
             return CatalogAuthenticationError(
                 f"{_AUTHENTICATION_FAILED} {self._why(response)}", detail=_detail(response)
             )
-        if status == 403:
-            return self._forbidden(response)
-        if urlsplit(response.url).path.endswith("/v1/config"):
-            if status == 404:
-                return self._no_warehouse(response) if _error_of(response) else not_a_catalog(response)
-            if status in (405, 406, 410):
-                return not_a_catalog(response)
-        if status == 400 and self._asked_to_vend(response):
+        if status == 407:
+            return CatalogConnectionError(_PROXY_WANTS_LOGIN, detail=_detail(response))
+        if status in (400, 403, 422, 500) and self._asked_to_vend(response):
             return FloeStorageError(
                 f"the catalog cannot vend credentials for the files of '{self.warehouse}': {_told(response)}. If its "
                 f"storage has no STS, write access_delegation: none under catalog in floe.yaml and give the keys in "
                 f"storage (access_key_id, secret_access_key)",
                 detail=_detail(response),
             )
-        if status < 300 and response.request.method != "HEAD" and not _is_json(response):
-            return not_a_catalog(response)
+        if status == 403:
+            return self._forbidden(response)
+        if status >= 400 and status not in AWAY and _is_config(response):
+            return self._no_config(response)
+        if status == 404 and _is_page(response):
+            return _not_a_catalog(response)
+        # What became of a commit is found out by whoever made it, whatever the answer looks like.
+        if status < 300 and not _is_commit(response.request) and not _is_of_a_catalog(response):
+            return _not_a_catalog(response)
         return None
 
     def _why(self, response: requests.Response) -> str:
@@ -124,211 +112,189 @@ class Asked:
         )
 
     def _forbidden(self, response: requests.Response) -> PermissionDeniedError:
-        told = _told(response)
-        principal = re.search(r"Principal '([^']+)'", told)
-        who = principal[1] if principal else self.client_id or "the bearer of the token"
-        wanted = re.search(r"not authorized for op (\w+)", told)
+        message = _message(response)
+        told = shown(message).rstrip(".")
+        principal = re.search(r"Principal '([^']+)'", message)
+        who = shown(principal[1]) if principal else self.client_id or "the bearer of the token"
+        wanted = re.search(r"not authorized for op (\w{1,80})", message)
         needed = privileges_for(wanted[1]) if wanted else ()
-        advice = (
-            f"It needs {' and '.join(needed)}: grant that to one of its catalog roles (polaris privileges … grant)"
-            if needed
-            else next((words for pattern, words in _FORBIDDEN if re.search(pattern, told)), _ASK)
-        )
+        if needed:
+            advice = (
+                f"It needs {' and '.join(needed)}: grant that to one of its catalog roles (polaris privileges … grant)"
+            )
+        elif not message and response.content:
+            advice = (
+                "A catalog would have said why: a proxy or a gateway on the way refused; see HTTPS_PROXY and NO_PROXY"
+            )
+        else:
+            advice = next((words for pattern, words in _FORBIDDEN if re.search(pattern, message)), _ASK)
         return PermissionDeniedError(
             f"the catalog knows '{who}' and does not allow {wanted[1] if wanted else 'this'}: "
             f"{told or 'it gave no reason'}. {advice}",
             detail=_detail(response),
         )
 
-    def _no_warehouse(self, response: requests.Response) -> FloeStorageError:
+    def _no_config(self, response: requests.Response) -> FloeStorageError:
+        """The first question was refused: the address is wrong, the warehouse is, or the server has a problem."""
+        told = _told(response)
+        if response.status_code >= 500:
+            return CatalogConnectionError(
+                f"{address(response.url)} failed with {response.status_code}{': ' + told if told else ''}; see its "
+                f"log, and check catalog.uri in floe.yaml",
+                detail=_detail(response),
+            )
+        if not _error_of(response) or "/v1/v1/" in response.url:
+            return _not_a_catalog(response)
+        problem = "knows no" if response.status_code == 404 else "does not accept the"
         return FloeStorageError(
-            f"the catalog server knows no warehouse '{self.warehouse}' ({_told(response)}); check catalog.warehouse in "
-            f"floe.yaml. In Polaris it is the name of the catalog",
+            f"the catalog server {problem} warehouse '{self.warehouse}' ({told or response.status_code}); check "
+            f"catalog.warehouse in floe.yaml. In Polaris it is the name of the catalog",
             detail=_detail(response),
         )
 
     @staticmethod
     def _asked_to_vend(response: requests.Response) -> bool:
-        asked = response.request.headers.get("X-Iceberg-Access-Delegation")
-        return bool(asked) and _NO_VENDING.search(_told(response)) is not None
+        asked = "X-Iceberg-Access-Delegation" in response.request.headers and not _is_commit(response.request)
+        return asked and _NO_VENDING.search(_message(response)) is not None
 
 
-def check_token_answer(response: requests.Response, *, scope: str) -> None:
-    """Raise what the answer of a token endpoint means if it is not a token."""
-    status = response.status_code
-    if response.ok:
-        return
-    if status in _AWAY:
-        response.raise_for_status()
-    said = _oauth_error(response)
-    if said is None and status in (400, 401, 403):
-        said = ("refused", _told(response))
-    if said is None:
-        raise not_a_catalog(response, "there is no token endpoint here; is oauth2_server_uri needed, or wrong?")
-    kind, words = said
-    if kind == "invalid_scope":
-        advice = (
-            f"The scope '{scope}' is not accepted: Polaris takes PRINCIPAL_ROLE:ALL or PRINCIPAL_ROLE:<name of a "
-            f"role>; see catalog.scope"
+@dataclass(frozen=True)
+class AskedForToken:
+    """What a token was asked for, for the words in which it is refused; `setting` is the key that says where."""
+
+    scope: str
+    setting: str
+
+    def check(self, response: requests.Response, **_options: Any) -> None:
+        """A hook of requests: raise what the answer of a token endpoint means if it is not a token."""
+        _check_redirect(response, self.setting)
+        status = response.status_code
+        if status in AWAY:
+            response.raise_for_status()
+        elif status == 407:
+            raise CatalogConnectionError(_PROXY_WANTS_LOGIN, detail=_detail(response))
+        elif status >= 500:
+            raise CatalogConnectionError(
+                f"{address(response.url)} failed with {status} when a token was asked for; see its log, and check "
+                f"{self.setting} in floe.yaml",
+                detail=_detail(response),
+            )
+        elif status >= 400:
+            raise self._refusal(response)
+
+    def _refusal(self, response: requests.Response) -> FloeStorageError:
+        body = _json_of(response)
+        kind = body.get("error") if isinstance(body, dict) else None
+        if isinstance(kind, str):
+            said = f"{shown(kind)}: {shown(str(body.get('error_description') or ''))}".rstrip(": .")
+        elif response.status_code in (401, 403) or _error_of(response):
+            said = _told(response) or str(response.status_code)
+        else:
+            return self.no_token(response)
+        if kind == "invalid_scope":
+            advice = (
+                f"The scope '{self.scope}' is not accepted: Polaris takes PRINCIPAL_ROLE:ALL or PRINCIPAL_ROLE:<name "
+                f"of a role>; see catalog.scope"
+            )
+        elif kind == "unsupported_grant_type":
+            advice = "The token endpoint does not take client credentials; see oauth2_server_uri, or give catalog.token"
+        else:
+            advice = "The client id or the client secret is wrong, or was rotated; see catalog.credentials"
+        return CatalogAuthenticationError(
+            f"{_AUTHENTICATION_FAILED} {advice} (the server said {said})", detail=_detail(response)
         )
-    elif kind == "unsupported_grant_type":
-        advice = "The token endpoint does not take client credentials; see oauth2_server_uri, or give catalog.token"
-    else:
-        advice = "The client id or the client secret is wrong, or was rotated"
-    reason = f" (the server said {kind}{': ' + words if words else ''})"
-    raise CatalogAuthenticationError(f"{_AUTHENTICATION_FAILED} {advice}{reason}", detail=_detail(response))
+
+    def no_token(self, response: requests.Response) -> CatalogConnectionError:
+        """Something answers there, and it is not a token endpoint."""
+        return CatalogConnectionError(
+            f"{address(response.url)} did not answer with a token, but {_kind(response)}. Check {self.setting} in "
+            f"floe.yaml; if an identity provider issues the tokens, its address belongs into catalog.oauth2_server_uri",
+            detail=_detail(response),
+        )
 
 
-def checked_token(token: str) -> str:
+def checked_token(token: str, whose: str = "What catalog.token refers to") -> str:
     """A token that can be sent, or a refusal that does not show it."""
     text = token.strip()
     if not text or re.search(r"[^\x21-\x7e]", text):
         raise CatalogAuthenticationError(
-            f"{_AUTHENTICATION_FAILED} What catalog.token refers to is "
+            f"{_AUTHENTICATION_FAILED} {whose} is "
             f"{'empty' if not text else 'not a token: it holds spaces, line breaks or characters outside of ASCII'}"
         )
     return text
 
 
-def not_a_catalog(response: requests.Response, why: str = "") -> FloeStorageError:
-    """Something answers there, and it is not an Iceberg catalog."""
-    kind = response.headers.get("Content-Type", "").partition(";")[0] or "nothing"
-    told = why or f"the answer was {response.status_code} with {'a web page' if 'html' in kind else kind}"
+def _check_redirect(response: requests.Response, setting: str) -> None:
+    if response.is_redirect:
+        onward = address(response.headers["Location"], seen_from=response.url)
+        raise ConfigurationError(
+            f"{address(response.url)} sends its callers on to {onward}; write the address where the catalog itself "
+            f"answers into {setting} in floe.yaml"
+        )
+
+
+def _not_a_catalog(response: requests.Response) -> CatalogConnectionError:
     return CatalogConnectionError(
-        f"{_address(response.url)} is not an Iceberg REST catalog: {told}. Check catalog.uri in floe.yaml: it ends "
-        f"before /v1, and Polaris has its catalog under /api/catalog",
+        f"{address(response.url)} is not an Iceberg REST catalog: the answer was {_kind(response)}. Check catalog.uri "
+        f"in floe.yaml: it ends before /v1, and Polaris has its catalog under /api/catalog",
         detail=_detail(response),
     )
 
 
-def unreachable(exc: BaseException, *, timeout_seconds: float, attempts: int) -> CatalogConnectionError:
-    """The catalog could not be asked, or did not answer."""
-    request = getattr(exc, "request", None)
-    where = _address(request.url) if request is not None and request.url else "the catalog"
-    tried = f" ({attempts} attempts)" if attempts > 1 else ""
-    status = status_of(exc)
-    text = redact(str(exc))
-    if isinstance(exc, requests.exceptions.SSLError):
-        advice = (
-            f"{where} has a certificate that is not trusted here: {_tls_reason(text)}. If it was signed by an "
-            f"authority of your own, name its PEM file in catalog.ca_bundle"
+def _kind(response: requests.Response) -> str:
+    body = "a web page" if _is_page(response) else "other JSON" if _json_of(response) is not None else "no JSON"
+    return f"{response.status_code} with {body if response.content else 'nothing in it'}"
+
+
+def _is_page(response: requests.Response) -> bool:
+    return "html" in response.headers.get("Content-Type", "").lower() and bool(response.content)
+
+
+def _is_config(response: requests.Response) -> bool:
+    return urlsplit(response.url).path.endswith("/v1/config")
+
+
+def _is_commit(request: requests.PreparedRequest) -> bool:
+    path = urlsplit(request.url or "").path
+    return request.method == "POST" and re.search(r"/(tables/[^/]+|transactions/commit)$", str(path)) is not None
+
+
+def _is_of_a_catalog(response: requests.Response) -> bool:
+    """May a catalog have answered this? Only the shape is looked at; what is in it is read by PyIceberg."""
+    if _is_config(response):
+        body = _json_of(response)
+        return isinstance(body, dict) and (
+            not body or not body.keys().isdisjoint(("defaults", "overrides", "endpoints"))
         )
-    elif isinstance(exc, requests.exceptions.ProxyError):
-        advice = f"the proxy on the way to {where} did not let us through{tried}; see HTTPS_PROXY and NO_PROXY"
-    elif isinstance(exc, requests.Timeout):
-        advice = (
-            f"{where} did not answer within {timeout_seconds:g} s{tried}; see that it runs, or raise "
-            f"catalog.timeout_seconds"
-        )
-    elif status == 429:
-        asked = retry_after(exc)
-        when = f" and asks to wait {asked:.0f} s, longer than retry.max_wait_seconds" if asked is not None else ""
-        advice = f"the catalog is asked too often{tried}{when}; try again later, or raise catalog.retry"
-    elif status is not None:
-        advice = f"the catalog answered {status}{tried}: it is not available now; see that it runs, then try again"
-    elif re.search(r"(?i)name or service not known|name resolution|nodename|getaddrinfo", text):
-        advice = f"there is no such host as in {where}; check catalog.uri in floe.yaml and the name server{tried}"
-    elif re.search(r"(?i)connection refused", text):
-        advice = f"nothing listens at {where}{tried}; see that the catalog runs there, and check catalog.uri"
-    else:
-        advice = f"the connection to {where} broke{tried}; see that the catalog runs and can be reached from here"
-    return CatalogConnectionError(
-        advice,
-        detail=StorageErrorDetail(
-            error_type=type(exc).__name__,
-            operation="request",
-            message=text[:_SHOWN],
-            retryable=True,
-            retry_count=attempts - 1,
-        ),
-    )
+    return response.request.method == "HEAD" or response.content.lstrip()[:1] in (b"{", b"")
 
 
-def is_transient(exc: BaseException) -> bool:
-    """May the same request succeed a moment later?"""
-    if isinstance(exc, requests.exceptions.SSLError):
-        return False
-    lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    return isinstance(exc, (*lost, ServiceUnavailableError, TooManyRequestsError)) or status_of(exc) in _AWAY
-
-
-def status_of(exc: BaseException) -> int | None:
-    """The status of the answer behind an exception of requests or of PyIceberg."""
-    answer = _answer_of(exc)
-    return None if answer is None else answer.status_code
-
-
-def retry_after(exc: BaseException) -> float | None:
-    """How many seconds the server asked us to wait."""
-    answer = _answer_of(exc)
-    said = answer.headers.get("Retry-After") if answer is not None else None
-    if said is None:
-        return None
-    if said.strip().isdecimal():
-        return float(said)
+def _json_of(response: requests.Response) -> Any:
     try:
-        moment = email.utils.parsedate_to_datetime(said)
-    except ValueError:
+        return json.loads(response.content)
+    except (ValueError, RecursionError):
         return None
-    return max(moment.timestamp() - time.time(), 0.0)
 
 
-def _answer_of(exc: BaseException) -> requests.Response | None:
-    for one in (exc, exc.__cause__):
-        response = getattr(one, "response", None)
-        if isinstance(response, requests.Response):
-            return response
-    return None
+def _error_of(response: requests.Response) -> dict[str, Any]:
+    body = _json_of(response)
+    error = body.get("error") if isinstance(body, dict) else None
+    return error if isinstance(error, dict) else {}
 
 
-def _is_json(response: requests.Response) -> bool:
-    if response.status_code == 204:
-        return True
-    body = response.content.lstrip()[:1]
-    return body in (b"{", b"[") or (not body and not urlsplit(response.url).path.endswith("/v1/config"))
-
-
-def _error_of(response: requests.Response) -> dict[str, Any] | None:
-    try:
-        error = json.loads(response.content).get("error")
-    except (ValueError, AttributeError):
-        return None
-    return error if isinstance(error, dict) else None
-
-
-def _oauth_error(response: requests.Response) -> tuple[str, str] | None:
-    try:
-        body = json.loads(response.content)
-    except ValueError:
-        return None
-    if not isinstance(body, dict) or not isinstance(body.get("error"), str):
-        return None
-    return body["error"], redact(str(body.get("error_description") or ""))[:_SHOWN]
+def _message(response: requests.Response) -> str:
+    return str(_error_of(response).get("message") or "")
 
 
 def _told(response: requests.Response) -> str:
-    """The server's own words, shortened and without secrets."""
-    error = _error_of(response)
-    return redact(" ".join(str((error or {}).get("message") or "").split()))[:_SHOWN].rstrip(".")
+    """The server's own words."""
+    return shown(_message(response)).rstrip(".")
 
 
 def _detail(response: requests.Response) -> StorageErrorDetail:
-    error = _error_of(response) or {}
+    status = f"HTTP {response.status_code}"
     return StorageErrorDetail(
-        error_type=str(error.get("type") or f"HTTP {response.status_code}"),
-        operation=f"{response.request.method} {urlsplit(response.url).path}",
-        message=_told(response) or f"HTTP {response.status_code}",
+        error_type=shown(str(_error_of(response).get("type") or status)),
+        operation=shown(f"{response.request.method} {urlsplit(response.url).path}"),
+        message=_told(response) or status,
     )
-
-
-def _address(url: str) -> str:
-    """Where, without what may hold a secret."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    return redact(f"{parts.scheme}://{host}{port}{parts.path.partition('/v1/')[0]}")
-
-
-def _tls_reason(text: str) -> str:
-    found = re.search(r"certificate verify failed: ([^('\")]+)", text)
-    return found[1].strip() if found else "the TLS handshake failed"

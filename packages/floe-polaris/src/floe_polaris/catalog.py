@@ -14,7 +14,7 @@ import pyarrow as pa
 import requests
 from pydantic import ValidationError
 from pyiceberg.catalog import PropertiesUpdateSummary
-from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.rest import Endpoints, RestCatalog, TableResponse
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -31,12 +31,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from floe_core.errors import FloeError, FloeStorageError
+from floe_core.errors import FloeError, FloeStorageError, NamespaceNotFoundError
 from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
-from floe_polaris.answers import Asked, is_transient, retry_after, status_of, unreachable
+from floe_polaris.answers import Asked
+from floe_polaris.failures import Server, address, is_transient, retry_after, shown, status_of
 from floe_polaris.files import VendedFileIO, vended_properties
 from floe_polaris.http import USER_AGENT, Clock, create_session
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
@@ -71,7 +72,8 @@ def create_catalog(
     session = create_session(
         timeout_seconds=settings.timeout_seconds, ca_bundle=root / settings.ca_bundle if settings.ca_bundle else None
     )
-    retry = Retry(settings.retry, f"the catalog at {settings.uri}", is_transient=is_transient, retry_after=retry_after)
+    server = f"the catalog at {address(settings.uri)}"
+    retry = Retry(settings.retry, server, is_transient=is_transient, retry_after=retry_after)
     with operation("polaris.connect", uri=settings.uri, warehouse=settings.warehouse):
         return PolarisCatalog(
             name, settings, session, _token_source(config, settings, session, retry, root), retry, file_properties or {}
@@ -82,9 +84,15 @@ def _token_source(
     config: RestCatalogConfig, settings: RestCatalogConfig, session: requests.Session, retry: Retry, root: Path
 ) -> TokenSource:
     if settings.credentials is not None:
+        elsewhere = settings.oauth2_server_uri
+        server = Server(
+            elsewhere or f"{settings.uri.rstrip('/')}/v1/oauth/tokens",
+            "catalog.oauth2_server_uri" if elsewhere else "catalog.uri",
+            settings.timeout_seconds,
+        )
         return ClientCredentials(
             session,
-            settings.oauth2_server_uri or f"{settings.uri.rstrip('/')}/v1/oauth/tokens",
+            server,
             client_id=settings.credentials.client_id,
             client_secret=settings.credentials.client_secret,
             scope=settings.scope,
@@ -125,6 +133,7 @@ class PolarisCatalog(RestCatalog):
         file_properties: Mapping[str, str],
     ) -> None:
         self._settings = settings
+        self._server = Server(settings.uri, "catalog.uri", settings.timeout_seconds)
         self._http = session
         self._tokens = tokens
         self._retry = retry
@@ -209,19 +218,30 @@ class PolarisCatalog(RestCatalog):
         except FloeError:
             raise
         except ValidationError as exc:
+            # Without its cause, which shows what was answered: credentials for the files, for example.
             raise FloeStorageError(
-                f"the catalog at {self._settings.uri} answered something that is not in the Iceberg REST protocol; "
-                f"check catalog.uri in floe.yaml, and that the server is an Iceberg REST catalog"
+                f"{address(self._settings.uri)} answered something that is not in the Iceberg REST protocol "
+                f"({_problems(exc)}); check catalog.uri in floe.yaml, and that the server is an Iceberg REST catalog"
+            ) from None
+        except NotImplementedError as exc:
+            raise FloeStorageError(
+                f"{address(self._settings.uri)} does not offer this: {exc}; see whether a newer version of it does"
             ) from exc
         except Exception as exc:
             if isinstance(exc, requests.RequestException) or is_transient(exc):
-                raise unreachable(exc, timeout_seconds=self._settings.timeout_seconds, attempts=attempts) from exc
+                raise self._server.unreachable(exc, attempts=attempts) from exc
             raise
 
     def _entered(self, act: Callable[[], Result]) -> Result:
         self._inside.call = True
         try:
             return act()
+        except FloeError:
+            raise
+        except Exception as exc:
+            # PyIceberg puts the whole answer of the server into its words.
+            exc.args = tuple(shown(one) if isinstance(one, str) else one for one in exc.args)
+            raise
         finally:
             self._inside.call = False
 
@@ -243,7 +263,9 @@ class PolarisCatalog(RestCatalog):
         """Sent once: whoever commits finds out what became of it."""
         send: Callable[..., CommitTableResponse] = super().commit_table
         try:
-            return self._retry.once(lambda: send(table, requirements, updates))
+            return self._retry.once(lambda: self._entered(lambda: send(table, requirements, updates)))
+        except ValidationError as exc:
+            raise CommitStateUnknownException(f"the answer to the commit cannot be read: {_problems(exc)}") from None
         except RESTError as exc:
             # Polaris has one status, 400, for several ends of a commit; the name of the exception tells them apart.
             kind = str(exc).partition(":")[0]
@@ -266,8 +288,11 @@ class PolarisCatalog(RestCatalog):
             try:
                 create(namespace, properties)
             except RESTError as exc:
-                if status_of(exc) == 404:
-                    raise NoSuchNamespaceError(f"the parent of {namespace} does not exist") from exc
+                *parent, _ = levels = self.identifier_to_tuple(namespace)
+                if status_of(exc) == 404 and parent:
+                    raise NamespaceNotFoundError(
+                        f"namespace '{'.'.join(parent)}' not found in catalog; create it before '{'.'.join(levels)}'"
+                    ) from exc
                 raise
             return True
 
@@ -319,15 +344,17 @@ class PolarisCatalog(RestCatalog):
             return own(
                 self._ask(lambda: create(identifier, schema, location, partition_spec, sort_order, marked), settle)
             )
-        except FloeStorageError:
+        except (FloeStorageError, RESTError):
             self._take_back(identifier, mark)
             raise
 
     def _take_back(self, identifier: str | Identifier, mark: str) -> None:
         """Polaris refuses to vend credentials after it made the table: an empty table must not stay behind."""
         with suppress(Exception):  # what was refused before is what the caller must know
-            found = self._find_table(identifier)
-            if found is not None and found.properties.get(CREATE_ID) == mark:
+            place = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
+            # No credentials are asked for: with them, the table could not be looked at either.
+            found = self._http.get(place, headers={_DELEGATION: None}).json()["metadata"]
+            if found["properties"].get(CREATE_ID) == mark:
                 self.drop_table(identifier)
 
     def create_table_transaction(
@@ -405,3 +432,9 @@ def _of_files(properties: Properties) -> dict[str, Any]:
 
 def _done(_nothing: None) -> bool:
     return True
+
+
+def _problems(exc: ValidationError) -> str:
+    """What does not fit, and where, without the values."""
+    found = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in exc.errors(include_input=False))
+    return shown("; ".join(found))

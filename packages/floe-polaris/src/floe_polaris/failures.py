@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from pyiceberg.exceptions import ServiceUnavailableError, TooManyRequestsError
@@ -39,7 +39,7 @@ class Server:
                 error_type=type(exc).__name__,
                 operation="request",
                 message=shown(str(exc)),
-                retryable=True,
+                retryable=is_transient(exc),
                 retry_count=attempts - 1,
             ),
         )
@@ -132,10 +132,10 @@ def shown(text: str) -> str:
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
 
 
-def address(url: str) -> str:
+def address(url: str, *, seen_from: str = "") -> str:
     """Where, without what may hold a secret."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(urljoin(seen_from, url))
         port = f":{parts.port}" if parts.port else ""
     except ValueError:  # no port, or no address at all
         return "what is written there"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -25,28 +26,40 @@ _CONNECTIONS = 32
 class _TimeLimited(HTTPAdapter):
     """No request without a time-out, and none that is sent twice: only its caller knows whether that is safe."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, ca_bundle: Path | None) -> None:
         self._timeout = (min(CONNECT_SECONDS, seconds), seconds)
+        self._authorities = None if ca_bundle is None else str(ca_bundle)
         super().__init__(max_retries=0, pool_maxsize=_CONNECTIONS)
 
     def send(  # type: ignore[override] # the arguments are requests' own
-        self, request: requests.PreparedRequest, timeout: Any = None, **options: Any
+        self, request: requests.PreparedRequest, timeout: Any = None, verify: Any = True, **options: Any
     ) -> requests.Response:
-        return super().send(request, timeout=timeout or self._timeout, **options)
+        # Said here, because REQUESTS_CA_BUNDLE in the environment wins over what a session says.
+        verify = self._authorities or verify
+        return super().send(request, timeout=timeout or self._timeout, verify=verify, **options)
 
 
 def create_session(*, timeout_seconds: float, ca_bundle: Path | None) -> requests.Session:
     """A session that several threads may use; proxies are those of the environment."""
+    if ca_bundle is not None:
+        _check_authorities(ca_bundle)
     session = requests.Session()
-    adapter = _TimeLimited(timeout_seconds)
+    adapter = _TimeLimited(timeout_seconds, ca_bundle)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     session.headers["User-Agent"] = USER_AGENT
-    if ca_bundle is not None:
-        if not ca_bundle.is_file():
-            raise ConfigurationError(f"catalog.ca_bundle: there is no file {ca_bundle}; put the authorities' PEM there")
-        session.verify = str(ca_bundle)
     return session
+
+
+def _check_authorities(ca_bundle: Path) -> None:
+    if not ca_bundle.is_file():
+        raise ConfigurationError(f"catalog.ca_bundle: there is no file {ca_bundle}; put the authorities' PEM there")
+    try:
+        ssl.create_default_context(cafile=ca_bundle)
+    except OSError as exc:
+        raise ConfigurationError(
+            f"catalog.ca_bundle: {ca_bundle} holds no certificates that can be read; put the authorities' PEM there"
+        ) from exc
 
 
 class Clock:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.exceptions import NoSuchNamespaceError
+from requests.utils import get_environ_proxies, select_proxy
 
 from floe_core import __version__
+from floe_core.errors import NamespaceNotFoundError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
@@ -18,7 +21,9 @@ from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
 from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
+from floe_polaris.failures import address
 from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
+from floe_polaris.truststore import java_trust_options
 
 __all__ = ["PolarisCatalogPlugin", "RestCatalogPlugin"]
 
@@ -56,7 +61,14 @@ class RestCatalogPlugin(CatalogPlugin):
     def health_check(self) -> HealthStatus:
         settings = resolve_model(self._config, root=self._root)
         count = len(self.list_namespaces())
-        return HealthStatus(healthy=True, message=f"{settings.warehouse} at {settings.uri} ({count} namespaces)")
+        return HealthStatus(
+            healthy=True, message=f"{settings.warehouse} at {address(settings.uri)} ({count} namespaces)"
+        )
+
+    def diagnose(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        from floe_polaris.diagnosis import Diagnosis
+
+        return Diagnosis(self._config, root=self._root, plugin=self).steps()
 
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
         del warehouse  # the server knows where its tables are
@@ -79,7 +91,14 @@ class RestCatalogPlugin(CatalogPlugin):
         return {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
             **{f"{prefix}.{key}": value for key, value in properties.items()},
+            **self._spark_trust(settings),
         }
+
+    def _spark_trust(self, settings: RestCatalogConfig) -> dict[str, str]:
+        if settings.ca_bundle is None:
+            return {}
+        options = java_trust_options(self._root / settings.ca_bundle, self._root / ".floe")
+        return {"spark.driver.extraJavaOptions": options}
 
     @staticmethod
     def _spark_auth(settings: RestCatalogConfig) -> dict[str, str]:
@@ -105,27 +124,28 @@ class RestCatalogPlugin(CatalogPlugin):
     @staticmethod
     def _spark_proxy(uri: str) -> dict[str, str]:
         """Java does not look at HTTPS_PROXY and NO_PROXY, as Python does."""
-        target = urlsplit(uri)
-        proxy = urlsplit(getproxies().get(target.scheme, ""))
-        if not proxy.hostname or proxy_bypass(target.hostname or ""):
+        given = select_proxy(uri, get_environ_proxies(uri))
+        if not given:
             return {}
+        proxy = urlsplit(given if "://" in given else f"http://{given}")
         properties = {
-            "rest.client.proxy.hostname": proxy.hostname,
-            "rest.client.proxy.port": str(proxy.port or 8080),
+            "rest.client.proxy.hostname": proxy.hostname or "",
+            "rest.client.proxy.port": str(proxy.port or (443 if proxy.scheme == "https" else 80)),
         }
         if proxy.username and proxy.password:
             properties |= {
-                "rest.client.proxy.username": proxy.username,
-                "rest.client.proxy.password": proxy.password,
+                "rest.client.proxy.username": unquote(proxy.username),
+                "rest.client.proxy.password": unquote(proxy.password),
             }
         return properties
 
     def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None:
+        levels = Namespace.from_string(namespace).levels
         with (
             operation("polaris.create_namespace", namespace=namespace, properties=properties),
             translated("create_namespace", namespace, namespace=True),
         ):
-            self.connect().create_namespace(Namespace.from_string(namespace).levels, dict(properties or {}))
+            self.connect().create_namespace(levels, dict(properties or {}))
 
     def list_namespaces(self, parent: str | None = None) -> list[str]:
         levels = Namespace.from_string(parent).levels if parent else ()
@@ -138,20 +158,28 @@ class RestCatalogPlugin(CatalogPlugin):
             return sorted({".".join(one) for one in found if len(one) == len(levels) + 1})
 
     def delete_namespace(self, namespace: str) -> None:
+        levels = Namespace.from_string(namespace).levels
         with (
             operation("polaris.delete_namespace", namespace=namespace),
             translated("delete_namespace", namespace, namespace=True),
         ):
-            self.connect().drop_namespace(Namespace.from_string(namespace).levels)
+            self.connect().drop_namespace(levels)
 
     def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
         table = TableIdentifier.from_string(identifier)
         with translated("create_table", table):
-            self.connect().create_table((*table.namespace, table.name), schema, location=location)
+            try:
+                self.connect().create_table((*table.namespace, table.name), schema, location=location)
+            except NoSuchNamespaceError as exc:
+                namespace = ".".join(table.namespace)
+                raise NamespaceNotFoundError(
+                    f"namespace '{namespace}' not found in catalog; create it before '{table}'"
+                ) from exc
 
     def list_tables(self, namespace: str) -> list[str]:
+        levels = Namespace.from_string(namespace).levels
         with translated("list_tables", namespace, namespace=True):
-            return sorted(name[-1] for name in self.connect().list_tables(Namespace.from_string(namespace).levels))
+            return sorted(name[-1] for name in self.connect().list_tables(levels))
 
     def drop_table(self, identifier: str, *, purge: bool = False) -> None:
         table = TableIdentifier.from_string(identifier)

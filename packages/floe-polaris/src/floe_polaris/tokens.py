@@ -7,16 +7,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
+from urllib.parse import quote_plus
 
 import requests
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from requests.auth import AuthBase
 
-from floe_core.redaction import protect_for_now
+from floe_core.redaction import protect, protect_for_now
 from floe_core.retry import Retry
 from floe_core.telemetry import note, operation
-from floe_polaris import answers
+from floe_polaris.answers import AskedForToken, checked_token
+from floe_polaris.failures import Server
 
 __all__ = ["BearerAuth", "ClientCredentials", "GivenToken", "NoToken", "TokenSource"]
 
@@ -64,12 +67,21 @@ class GivenToken(TokenSource):
 
     @staticmethod
     def _clean(token: str) -> str:
-        return answers.checked_token(token)
+        return checked_token(token)
 
 
 class _Answer(BaseModel):
-    access_token: SecretStr = Field(min_length=1)
-    expires_in: float | None = None
+    access_token: SecretStr
+    expires_in: Any = None
+
+    @property
+    def life(self) -> float:
+        """In seconds; a token that does not say when it ends is good until it is refused."""
+        try:
+            seconds = float(self.expires_in)
+        except (TypeError, ValueError, OverflowError):
+            return inf
+        return seconds if seconds > 0 else inf
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ class ClientCredentials(TokenSource):
     def __init__(
         self,
         session: requests.Session,
-        url: str,
+        server: Server,
         *,
         client_id: str,
         client_secret: SecretStr,
@@ -93,13 +105,15 @@ class ClientCredentials(TokenSource):
         refresh: bool,
     ) -> None:
         self._session = session
-        self._url = url
+        self._server = server
+        self._asked = AskedForToken(scope, server.setting)
         self._form = {"grant_type": "client_credentials", "client_id": client_id, "scope": scope}
         self._secret = client_secret
         self._retry = retry
         self._refresh = refresh
         self._lock = threading.Lock()
         self._token: _Token | None = None
+        protect(quote_plus(client_secret.get_secret_value()))  # as it stands in the form
 
     def current(self) -> str:
         with self._lock:
@@ -118,36 +132,48 @@ class ClientCredentials(TokenSource):
             return self._token.text
 
     def _fetched(self) -> _Token:
-        with operation("polaris.authenticate", scope=self._form["scope"], server=self._url):
+        with operation("polaris.authenticate", scope=self._form["scope"], server=self._server.uri):
             asked = time.monotonic()
-            answer = self._retry.call_unguarded(self._ask)
-            text = answer.access_token.get_secret_value()
+            answer = self._answered()
+            text = checked_token(answer.access_token.get_secret_value(), "What the token endpoint gave")
             protect_for_now(text)
-            life = answer.expires_in
-            renew_at = float("inf") if life is None else asked + life - min(life / 5, _LONGEST_MARGIN)
-            return _Token(text, renew_at)
+            return _Token(text, asked + answer.life - min(answer.life / 5, _LONGEST_MARGIN))
+
+    def _answered(self) -> _Answer:
+        attempts = 0
+
+        def ask() -> _Answer:
+            nonlocal attempts
+            attempts += 1
+            return self._ask()
+
+        try:
+            return self._retry.call_unguarded(ask)
+        except requests.RequestException as exc:
+            raise self._server.unreachable(exc, attempts=attempts) from exc
 
     def _ask(self) -> _Answer:
         form = {**self._form, "client_secret": self._secret.get_secret_value()}
-        # `auth`: otherwise the session would ask for a token in order to ask for a token.
         response = self._session.post(
-            self._url,
+            self._server.uri,
             data=form,
             headers={"Content-Type": "application/x-www-form-urlencoded"},
+            # Otherwise the session would ask for a token in order to ask for a token, and check it as a catalog's.
             auth=lambda request: request,
+            hooks={"response": [self._asked.check]},
         )
-        answers.check_token_answer(response, scope=self._form["scope"])
         try:
             return _Answer.model_validate_json(response.content)
         except ValidationError:
-            raise answers.not_a_catalog(response, "it did not answer with a token") from None
+            raise self._asked.no_token(response) from None
 
 
 class BearerAuth(AuthBase):
-    """Sends the token, and sends a request again, once, with a new token if the old one was refused."""
+    """Sends the token, and sends a request again, once, with a new token if one is refused that was good before."""
 
     def __init__(self, source: TokenSource) -> None:
         self.source = source
+        self._was_let_in = False
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         token = self.source.current()
@@ -159,6 +185,9 @@ class BearerAuth(AuthBase):
 
     def _again_if_refused(self, response: requests.Response, **options: Any) -> requests.Response:
         if response.status_code not in _REFUSED:
+            self._was_let_in |= response.status_code < 500
+            return response
+        if not self._was_let_in:  # another token of the same kind would be refused too
             return response
         sent = str(response.request.headers.get("Authorization", "")).removeprefix("Bearer ")
         token = self.source.renewed(sent)

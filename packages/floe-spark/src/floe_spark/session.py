@@ -36,6 +36,7 @@ _WIRE = ("org.apache.iceberg.shaded.org.apache.hc", "org.apache.hc", "org.apache
 _TOKEN = f"spark.sql.catalog.{CATALOG_NAME}.token"
 # Settings that hold several values: Floe's and the user's are joined.
 _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
+_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage: StoragePlugin) -> SparkSession:
@@ -116,7 +117,7 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
     """Every Spark setting of a session: Floe's defaults, the user's over them, the catalog over all."""
     if settings.remote:
         # The server has its jars and extensions already; what belongs to its start cannot be set from here.
-        return {key: value for key, value in {**settings.conf, **world}.items() if key not in _LISTS}
+        return {key: value for key, value in {**settings.conf, **world}.items() if key not in (*_LISTS, *_OPTIONS)}
     master = settings.master or "local[*]"
     conf = {
         "spark.master": master,
@@ -181,7 +182,7 @@ def _running_session() -> SparkSession | None:
 
 def _refuse_another_world(running: SparkSession, world: Mapping[str, str]) -> None:
     """getOrCreate() would report the new settings and go on using the old catalog."""
-    apart = (*_LISTS, _TOKEN)
+    apart = (*_LISTS, *_OPTIONS, _TOKEN)
     differing = [key for key, value in world.items() if key not in apart and running.conf.get(key, None) != value]
     if differing == ["spark.sql.session.timeZone"]:
         raise ConfigurationError(
@@ -199,7 +200,8 @@ def _joined(*parts: Mapping[str, str]) -> dict[str, str]:
     conf: dict[str, str] = {}
     for part in parts:
         for key, value in part.items():
-            conf[key] = f"{conf[key]},{value}" if key in _LISTS and conf.get(key) else value
+            joint = "," if key in _LISTS else " "
+            conf[key] = f"{conf[key]}{joint}{value}" if key in (*_LISTS, *_OPTIONS) and conf.get(key) else value
     return conf
 
 

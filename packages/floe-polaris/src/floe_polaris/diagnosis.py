@@ -1,0 +1,214 @@
+"""What must work between this machine and a catalog, step by step: each a name, and a check that tells or raises."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from math import isinf
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import requests
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+
+from floe_core.errors import CatalogConnectionError, FloeStorageError
+from floe_core.redaction import protect_for_now
+from floe_core.references import resolve_model
+from floe_core.retry import Retry
+from floe_core.spec import RestCatalogConfig
+from floe_iceberg.errors import translated
+from floe_polaris.catalog import PolarisCatalog, _token_source, extra_headers
+from floe_polaris.failures import Server, address, is_transient, retry_after
+from floe_polaris.http import CONNECT_SECONDS, Clock, create_session
+from floe_polaris.tokens import ClientCredentials, GivenToken
+
+__all__ = ["Diagnosis"]
+
+# Iceberg, and stores that check signatures, let clocks differ by so much.
+_CLOCK_TOLERANCE = 60.0
+_SOON_DAYS = 14
+
+
+class _Plugin(Protocol):
+    def connect(self) -> PolarisCatalog: ...
+
+    def list_namespaces(self, parent: str | None = None) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A host and its port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> _Place:
+        parts = urlsplit(url)
+        return cls(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Diagnosis:
+    """The steps to one catalog; `plugin` is how everybody else gets there."""
+
+    def __init__(self, config: RestCatalogConfig, *, root: Path, plugin: _Plugin) -> None:
+        self._config = config
+        self._root = root
+        self._plugin = plugin
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """In the order in which they build on each other."""
+        yield "address", self._reach
+        if self._settings.uri.startswith("https:"):
+            yield "tls", self._shake_hands
+        yield "token", self._fetch_token
+        yield "clock", self._compare_clocks
+        yield "config", self._know_warehouse
+        yield "list", self._list
+
+    @cached_property
+    def _settings(self) -> RestCatalogConfig:
+        return resolve_model(self._config, root=self._root)
+
+    @cached_property
+    def _session(self) -> requests.Session:
+        settings = self._settings
+        bundle = self._root / settings.ca_bundle if settings.ca_bundle else None
+        session = create_session(timeout_seconds=settings.timeout_seconds, ca_bundle=bundle)
+        session.headers.update(extra_headers(settings))
+        return session
+
+    @property
+    def _server(self) -> Server:
+        return Server(self._settings.uri, "catalog.uri", self._settings.timeout_seconds)
+
+    @property
+    def _proxy(self) -> str | None:
+        """The proxy on the way, as an address."""
+        uri = self._settings.uri
+        given = select_proxy(uri, get_environ_proxies(uri))
+        return given if not given or "://" in given else f"http://{given}"
+
+    def _reach(self) -> str:
+        target, proxy = _Place.of(self._settings.uri), self._proxy
+        if proxy:
+            _connect(_Place.of(proxy), "HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment")
+            return f"{target}, by way of the proxy {_Place.of(proxy)}"
+        number = _connect(target, "catalog.uri in floe.yaml")
+        return f"{target} takes connections" + (f" ({number})" if number != target.host else "")
+
+    def _shake_hands(self) -> str:
+        target, proxy = _Place.of(self._settings.uri), self._proxy
+        through = _Place.of(proxy) if proxy else target
+        connection = http.client.HTTPSConnection(
+            through.host, through.port, timeout=CONNECT_SECONDS, context=self._trusting()
+        )
+        if proxy:
+            connection.set_tunnel(target.host, target.port, _proxy_headers(proxy))
+        try:
+            connection.connect()
+            certificate = connection.sock.getpeercert() or {}
+        except ssl.SSLError as exc:
+            raise self._server.unreachable(requests.exceptions.SSLError(exc), attempts=1) from exc
+        except OSError as exc:
+            raise self._server.unreachable(exc, attempts=1) from exc
+        finally:
+            connection.close()
+        ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), timezone.utc)
+        days = (ends - datetime.now(timezone.utc)).days
+        soon = ": have it renewed soon" if days < _SOON_DAYS else ""
+        return f"the certificate of {target.host} is trusted, and good until {ends:%Y-%m-%d} ({days} days){soon}"
+
+    def _trusting(self) -> ssl.SSLContext:
+        """The same authorities as those of every other request."""
+        if self._settings.ca_bundle:
+            _ = self._session  # which tells what is wrong with the file
+            return ssl.create_default_context(cafile=self._root / self._settings.ca_bundle)
+        said = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+        is_folder = Path(said).is_dir()
+        return ssl.create_default_context(cafile=None if is_folder else said, capath=said if is_folder else None)
+
+    def _fetch_token(self) -> str:
+        settings = self._settings
+        retry = Retry(settings.retry, "the catalog", is_transient=is_transient, retry_after=retry_after)
+        source = _token_source(self._config, settings, self._session, retry, self._root)
+        if isinstance(source, ClientCredentials) and settings.credentials is not None:
+            answer = source._answered()
+            protect_for_now(answer.access_token.get_secret_value())
+            life = "no end told" if isinf(answer.life) else f"good for {_span(answer.life)}"
+            return f"fetched for '{settings.credentials.client_id}' with the scope '{settings.scope}', {life}"
+        if isinstance(source, GivenToken):
+            return "the one that catalog.token refers to; how long it is good, only its issuer knows"
+        return "none: auth is none in floe.yaml"
+
+    def _compare_clocks(self) -> str:
+        try:
+            answer = self._session.get(f"{self._settings.uri.rstrip('/')}/v1/config")
+        except requests.RequestException as exc:
+            raise self._server.unreachable(exc, attempts=1) from exc
+        if "Date" not in answer.headers:
+            return "the catalog does not tell its time"
+        clock = Clock()
+        clock.look(answer)
+        skew = clock.skew
+        if abs(skew) > _CLOCK_TOLERANCE:
+            raise FloeStorageError(
+                f"this machine's clock is {abs(skew):.0f} s {'behind' if skew > 0 else 'ahead of'} the catalog's; "
+                f"Iceberg and object stores take a minute at most. Set it by NTP (timedatectl set-ntp true), or have "
+                f"the catalog's set"
+            )
+        return f"{abs(skew):.0f} s from the catalog's"
+
+    def _know_warehouse(self) -> str:
+        with translated("connect", self._settings.warehouse, namespace=True):
+            self._plugin.connect()
+        return f"{address(self._settings.uri)} knows the warehouse '{self._settings.warehouse}'"
+
+    def _list(self) -> str:
+        count = len(self._plugin.list_namespaces())
+        return f"{count} namespace{'' if count == 1 else 's'} can be seen"
+
+
+def _connect(place: _Place, setting: str) -> str:
+    """The number of the host, if something listens there."""
+    try:
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as exc:
+        raise CatalogConnectionError(
+            f"there is no such host as '{place.host}'; check {setting}, and the name server of this machine"
+        ) from exc
+    try:
+        with socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS) as connection:
+            return str(connection.getpeername()[0])
+    except TimeoutError as exc:
+        raise CatalogConnectionError(
+            f"{place} ({found[0][4][0]}) does not take a connection within {CONNECT_SECONDS:g} s; see whether a "
+            f"firewall is between, and check {setting}"
+        ) from exc
+    except OSError as exc:
+        raise CatalogConnectionError(
+            f"nothing listens at {place} ({exc.strerror or exc}); see that the catalog runs there, and check {setting}"
+        ) from exc
+
+
+def _proxy_headers(proxy: str) -> dict[str, str]:
+    parts = urlsplit(proxy)
+    if not parts.username:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,64 @@
+"""Authorities of one's own for the JVM: a PEM file as a trust store, beside those that Java trusts anyway."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from floe_core.errors import ConfigurationError
+from floe_core.java import java_executable
+
+__all__ = ["java_trust_options"]
+
+# Not a secret: what is in the store is public, and Java asks for a password all the same.
+_PASSWORD = "changeit"  # noqa: S105
+
+
+def java_trust_options(bundle: Path, folder: Path) -> str:
+    """The options of a JVM that trusts what is in the bundle; the store is made once and kept in the folder."""
+    text = _read(bundle)
+    store = folder / f"truststore-{hashlib.sha256(text.encode()).hexdigest()[:16]}.p12"
+    if not store.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            made = _made(bundle, text, Path(place))
+            made.replace(store)
+    options = (f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}")
+    return " ".join(shlex.quote(one) for one in options)
+
+
+def _read(bundle: Path) -> str:
+    if not bundle.is_file():
+        raise ConfigurationError(f"catalog.ca_bundle: there is no file {bundle}; put the authorities' PEM there")
+    return bundle.read_text(encoding="utf-8", errors="replace")
+
+
+def _made(bundle: Path, text: str, place: Path) -> Path:
+    certificates = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.S)
+    if not certificates:
+        raise ConfigurationError(f"catalog.ca_bundle: {bundle} holds no certificate; it must be a PEM file")
+    java = java_executable()
+    home = Path(java).resolve().parent.parent if java else Path()
+    store = place / "store"
+    shipped = home / "lib" / "security" / "cacerts"
+    if shipped.is_file():
+        shutil.copyfile(shipped, store)
+    for number, certificate in enumerate(certificates):
+        one = place / f"{number}.pem"
+        one.write_text(certificate, encoding="utf-8")
+        command = [str(home / "bin" / "keytool"), "-importcert", "-noprompt", "-alias", f"floe-{number}"]
+        done = subprocess.run(  # noqa: S603 - Java's own tool, with arguments of ours
+            [*command, "-file", str(one), "-keystore", str(store), "-storepass", _PASSWORD],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            told = " ".join(done.stdout.split())
+            raise ConfigurationError(f"catalog.ca_bundle: Java does not take {bundle}: {told}")
+    return store
