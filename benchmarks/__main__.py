@@ -7,13 +7,14 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow, start_up, writes
+from benchmarks import arrow, rest, start_up, writes
 
 console = Console(width=120)
 MEASURES = {
     "start-up": start_up.measure,
     "arrow": arrow.measure,
     "reads": arrow.measure_reads,
+    "rest": rest.measure,
     "spark": writes.measure,
 }
 chosen = sys.argv[1:] or [*MEASURES, "memory"]

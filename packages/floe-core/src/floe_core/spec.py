@@ -264,7 +264,9 @@ class S3StorageConfig(StorageConfig):
     secret_access_key: Secret | None = None
 
     @model_validator(mode="after")
-    def _check_keys(self) -> Self:
+    def _check(self) -> Self:
+        if "${" not in self.bucket and re.search(r"[/:\s]", self.bucket):
+            raise ValueError("bucket: write its name only, without s3:// and without a path")
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("access_key_id and secret_access_key belong together: give both or none")
         return self
