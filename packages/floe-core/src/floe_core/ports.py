@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
@@ -115,6 +115,13 @@ class CatalogPlugin(Plugin):
     def use_storage(self, storage: StoragePlugin) -> None:
         """Called once, before `connect`, by whoever opens a lake: where the files are, and how to get at them."""
         self.storage = storage
+
+    def diagnose(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """For `floe doctor`: steps on the way to the catalog, each a name and a check that tells a fact or raises.
+
+        A catalog that has none is asked for its health alone.
+        """
+        return iter(())
 
     def table_location(self, identifier: TableIdentifier, namespace_uri: str) -> str | None:
         """Where a new table goes; None leaves it to the catalog, which is right for a server."""

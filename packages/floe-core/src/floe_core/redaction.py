@@ -73,6 +73,8 @@ def masked(key: str, value: Any) -> Any:
 
 def redact(text: str) -> str:
     """The text with every protected value masked."""
-    for secret in sorted((*_protected, *_passing), key=len, reverse=True):
+    size = len(text)
+    shown = [secret for secret in (*_protected, *_passing) if len(secret) <= size and secret in text]
+    for secret in sorted(shown, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text

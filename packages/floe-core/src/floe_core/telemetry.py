@@ -95,7 +95,8 @@ class Operation:
     def _finish(self, seconds: float, error: BaseException | None) -> None:
         facts = {**self._attributes, "seconds": round(seconds, 3)}
         if error is None:
-            _log.bind(**facts).info(self._name)
+            if _LOGGER.isEnabledFor(logging.INFO):
+                _log.bind(**facts).info(self._name)
             return
         if isinstance(error, FloeStorageError) and error.detail is not None:
             facts["detail"] = error.detail.model_dump_json(exclude_none=True)
@@ -113,9 +114,13 @@ def warn(message: str, **facts: Any) -> None:
 
 def note(event: str, /, **facts: Any) -> None:
     """An event worth knowing when something is looked into: in the log at level info, and on the span at hand."""
+    span, logs = trace.get_current_span(), _LOGGER.isEnabledFor(logging.INFO)
+    if not (logs or span.is_recording()):  # nobody listens, and these are many
+        return
     cleaned = {key: _clean(key, value) for key, value in facts.items() if value is not None}
-    trace.get_current_span().add_event(event, cleaned)
-    _log.bind(**cleaned).info(event)
+    span.add_event(event, cleaned)
+    if logs:
+        _log.bind(**cleaned).info(event)
 
 
 @contextmanager
