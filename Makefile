@@ -40,7 +40,7 @@ ifdef ARGS
 	@$(BIN)/python -m pytest -m "not full" $(ARGS)
 else
 	@$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --dist loadfile --cov --cov-report=
-	@for name in core iceberg spark dagster runtime; do \
+	@for name in core iceberg polaris spark dagster runtime; do \
 		total=$$($(BIN)/coverage report --include="*/floe_$$name/*" --format=total) && \
 		echo "coverage of floe_$$name: $$total %" && [ "$$total" -ge 85 ] || { echo "floe_$$name is under 85 %"; exit 1; }; \
 	done

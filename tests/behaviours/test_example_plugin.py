@@ -58,6 +58,15 @@ def test_its_settings_reach_it_through_the_contract_on_disk(new_project: Project
     assert check_health(plugin).healthy
 
 
+def test_a_contract_that_somebody_changed_is_refused_in_words(new_project: Project) -> None:
+    root = new_project(storage())
+    compile_project(root).artifacts.write()
+    contract = root / ".floe" / "compiled.json"
+    contract.write_text(contract.read_text().replace('"team"', '"taem"'))
+    with pytest.raises(ConfigurationError, match=r"'team_folder' in the compiled contract do not fit.*floe compile"):
+        create_storage_plugin(CompiledArtifacts.load(root))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

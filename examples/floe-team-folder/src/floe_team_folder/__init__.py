@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from floe_core.errors import FloeStorageError
@@ -47,9 +47,8 @@ class TeamFolderPlugin(StoragePlugin):
         description="the folder of a team on a shared mount",
     )
 
-    def __init__(self, config: BaseModel, *, root: Path) -> None:
-        # Floe hands over the keys of floe.yaml as they stand there; the defaults and the types are the plugin's own.
-        self._config = TeamFolderConfig.model_validate(dict(config))
+    def __init__(self, config: TeamFolderConfig, *, root: Path) -> None:
+        self._config = config
         self._root = root
 
     @classmethod

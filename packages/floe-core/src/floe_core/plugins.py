@@ -9,8 +9,11 @@ from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from floe_core.errors import PluginError
+from pydantic import BaseModel, ValidationError
+
+from floe_core.errors import ConfigurationError, PluginError
 from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
+from floe_core.redaction import redact
 
 if TYPE_CHECKING:
     from floe_core.artifacts import CompiledArtifacts
@@ -140,13 +143,31 @@ registry = PluginRegistry()
 def create_catalog_plugin(artifacts: CompiledArtifacts) -> CatalogPlugin:
     """The catalog of a project, not connected yet."""
     plugin = registry.get(PluginType.CATALOG, artifacts.catalog.type)
-    return cast("CatalogPlugin", plugin(artifacts.catalog, root=artifacts.root))
+    return cast("CatalogPlugin", plugin(_settings(plugin, artifacts.catalog), root=artifacts.root))
 
 
 def create_storage_plugin(artifacts: CompiledArtifacts) -> StoragePlugin:
     """The storage of a project."""
     plugin = registry.get(PluginType.STORAGE, artifacts.storage.type)
-    return cast("StoragePlugin", plugin(artifacts.storage, root=artifacts.root))
+    return cast("StoragePlugin", plugin(_settings(plugin, artifacts.storage), root=artifacts.root))
+
+
+def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
+    """The settings as the plugin declares them: the contract holds those of a third party as floe.yaml has them."""
+    schema = plugin.get_config_schema()
+    if schema is None or isinstance(config, schema):
+        return config
+    try:
+        return schema.model_validate(dict(config))
+    except ValidationError as exc:
+        problems = "; ".join(
+            ": ".join([".".join(map(str, error["loc"])) or "settings", error["msg"].removeprefix("Value error, ")])
+            for error in exc.errors(include_input=False, include_url=False)
+        )
+        raise ConfigurationError(
+            f"the settings of {plugin.metadata.name!r} in the compiled contract do not fit ({redact(problems)}); "
+            f"correct floe.yaml, then run: floe compile"
+        ) from None
 
 
 def start(plugin: Plugin, *, timeout: float = STARTUP_SECONDS) -> None:
