@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis  # noqa: F401 - its plugin imports it at the end of a run, where CPython 3.11 was seen to fail
 import pytest
 
 from floe_core.artifacts import CompiledArtifacts

@@ -29,6 +29,7 @@ from floe_core.errors import (
     CommitStateUnknownError,
     ConcurrencyConflictError,
     ConfigurationError,
+    FloeError,
     FloeStorageError,
     TableNotFoundError,
 )
@@ -38,7 +39,7 @@ from floe_iceberg import doubt
 from floe_iceberg.doubt import Outcome
 from floe_iceberg.replacing import Replacement
 from floe_iceberg.schema import SchemaChange, apply_to, plan_change
-from floe_iceberg.snapshots import snapshot_info
+from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, Stager, read_rows
 from floe_iceberg.types import Fitting
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
@@ -120,6 +121,8 @@ class Commit:
             raise
         for number in itertools.count(1):
             failure = _failure_of(transaction)
+            if failure is None and table is None:
+                failure = self._unseen()
             if failure is None:
                 return self._acknowledged(transaction, snapshot_id, refused, change, created=table is None)
             doubtful += not isinstance(failure, _CONFLICT)
@@ -140,12 +143,23 @@ class Commit:
                 raise self._given_up(failure) from failure
             present = self._same(first, verdict.table)
             if present is not None:  # otherwise the same request again: it asserts that there is no table
-                if isinstance(failure, _CONFLICT):
+                # Not those of a creation: a server that lets two create at once may have kept what it refused.
+                if isinstance(failure, _CONFLICT) and table is not None:
                     refused += [one for one in transaction.table_metadata.snapshots if one.snapshot_id == snapshot_id]
                 table = present
                 transaction, change = self._rebased(table)
                 snapshot_id = self._add_snapshot(transaction, table)
         raise AssertionError("the loop ends by itself")
+
+    def _unseen(self) -> Exception | None:
+        """Is a table that was created the one that is there? Some servers acknowledge two creations and keep one."""
+        try:
+            seen = self._look()
+        except FloeError:
+            return None  # it was acknowledged, and nobody says otherwise
+        if seen is not None and find_writes(seen, self.request.write_id, branch=self.request.branch):
+            return None
+        return TableAlreadyExistsError(f"'{self.request.identifier}' was created by somebody else at the same moment")
 
     def _acknowledged(
         self,

@@ -271,7 +271,8 @@ class PolarisCatalog(RestCatalog):
             kind = str(exc).partition(":")[0]
             if kind in ("CommitStateUnknownException", "TimeoutException") or status_of(exc) == 408:
                 raise CommitStateUnknownException(str(exc)) from exc
-            if kind in ("CommitFailedException", "CommitConflictException", "ConflictException"):
+            conflict = kind in ("CommitFailedException", "CommitConflictException", "ConflictException")
+            if conflict or "sequence number" in str(exc):  # the latter: somebody committed to another branch
                 raise CommitFailedException(str(exc)) from exc
             if "timestamp" in str(exc) and abs(self.clock_skew) > _CLOCK_TOLERANCE:
                 raise FloeStorageError(

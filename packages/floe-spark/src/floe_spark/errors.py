@@ -131,7 +131,10 @@ def _is_conflict(exc: BaseException) -> bool:
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
     refused = "software.amazon.awssdk" in str(exc) and _STORE_WORDS.search(str(exc)) is not None
-    for java_class in (*java_classes(exc), *_conditions(exc)):
+    classes = [*java_classes(exc), *_conditions(exc)]
+    if "sequence number" in str(exc) and {"BadRequestException", "ValidationException"} & set(classes):
+        classes.insert(0, "CommitFailedException")  # somebody committed to another branch; not every server says 409
+    for java_class in classes:
         known = _VALIDATION[_is_conflict(exc)] if java_class == "ValidationException" else _TABLE.get(java_class)
         if refused:
             known = _STORAGE_REFUSED
