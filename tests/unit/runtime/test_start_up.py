@@ -11,7 +11,9 @@ import pytest
 ENGINES = "{'pyspark', 'pyiceberg', 'pyarrow', 'dagster', 'pandas'}"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["compile"], ["compile", "--json"], ["init", "y"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["compile"], ["compile", "--json"], ["init", "y"], ["namespaces", "--help"]]
+)
 def test_no_engine_is_imported_for(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "floe.yaml").write_text("name: shop\n")
     program = (

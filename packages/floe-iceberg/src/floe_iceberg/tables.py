@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -24,7 +24,6 @@ from floe_core.errors import (
     ConcurrencyConflictError,
     ConfigurationError,
     FloeStorageError,
-    NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     SchemaEvolutionError,
@@ -32,7 +31,7 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
-from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, SortField, WriteMode
+from floe_core.models import CommitStrategy, NamespaceInfo, PartitionTransform, SnapshotInfo, SortField, WriteMode
 from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import note, operation
@@ -50,6 +49,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
+from floe_iceberg.namespaces import Namespaces
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
 from floe_iceberg.registration import check_metadata_file, shown
@@ -120,14 +120,51 @@ class IcebergTableManager:
             raise TypeError(f"catalog plugin {self.catalog_plugin.metadata.name!r} did not return a PyIceberg catalog")
         return catalog
 
+    @property
+    def _namespaces(self) -> Namespaces:
+        return Namespaces(self._catalog, self.catalog_plugin)
+
     def ensure_namespace(self, namespace: Namespace) -> None:
         """Create the namespace and its parents where they are missing."""
-        for level in namespace.lineage():
-            if not self._catalog.namespace_exists(level.levels):
-                try:
-                    self.catalog_plugin.create_namespace(str(level))
-                except NamespaceAlreadyExistsError:
-                    continue  # somebody else was quicker, which is as good
+        self._namespaces.ensure(namespace)
+
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> bool:
+        """Create a namespace and its missing parents; True if it was not there before.
+
+        One that is there with these properties (and perhaps more) is as good as created.
+
+        Args:
+            if_not_exists: Leave one that is there with other properties alone instead of raising
+                NamespaceAlreadyExistsError.
+        """
+        return self._namespaces.create(namespace, properties or {}, if_not_exists=if_not_exists)
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        return self._namespaces.exists(namespace)
+
+    def list_namespaces(self, parent: Namespace | None = None, *, recursive: bool = False) -> list[Namespace]:
+        """The namespaces directly in `parent`, or the outermost ones; `recursive` adds all that are below them."""
+        return self._namespaces.below(parent, recursive=recursive)
+
+    def load_namespace(self, namespace: Namespace) -> NamespaceInfo:
+        """Its properties, those that the catalog gave it included, and the names of its tables."""
+        return self._namespaces.load(namespace)
+
+    def update_namespace(
+        self,
+        namespace: Namespace,
+        *,
+        set: Mapping[str, str] | None = None,  # noqa: A002 - the verb of SQL; the builtin is not needed here
+        remove: Collection[str] = (),
+    ) -> dict[str, str]:
+        """Set and remove properties, all others stay; returns them as they are afterwards."""
+        return self._namespaces.update(namespace, set or {}, remove)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Remove an empty namespace; one that holds something, even since a moment, stays with its properties."""
+        self._namespaces.drop(namespace)
 
     def create_table(
         self,
@@ -342,8 +379,7 @@ class IcebergTableManager:
         return self.find_table(identifier) is not None
 
     def list_tables(self, namespace: Namespace) -> list[TableIdentifier]:
-        names = self.catalog_plugin.list_tables(str(namespace))
-        return [TableIdentifier(namespace=namespace.levels, name=name) for name in names]
+        return self._namespaces.tables(namespace)
 
     def drop_table(self, identifier: TableIdentifier, *, purge: bool = False) -> None:
         """Remove the table from the catalog; `purge` deletes the files that its metadata leads to, and sees them gone.

@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from floe_core.artifacts import CompiledArtifacts
@@ -18,9 +19,12 @@ from floe_core.redaction import redact
 from floe_core.spec import CATALOG_NAME
 
 if TYPE_CHECKING:
+    from floe_runtime.probe import Probe
     from floe_spark import Lake
 
 __all__ = ["Finding", "examine"]
+
+Step = tuple[str, Callable[[], str]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,12 @@ def examine(artifacts: CompiledArtifacts) -> Iterator[Finding]:
     from floe_spark import Lake
 
     lake = Lake(artifacts)
+    steps = _steps_to_catalog(lake)
+    if steps:
+        from floe_runtime.probe import Probe
+
+        yield from _examine_server(Probe(lake), steps)
+        return
     for name, check in (
         ("catalog", _catalog),
         ("storage", _storage),
@@ -48,15 +58,50 @@ def examine(artifacts: CompiledArtifacts) -> Iterator[Finding]:
         ("spark", _spark),
         ("tables", _probe),
     ):
-        finding = _try(name, check, lake)
+        finding = _try(name, partial(check, lake))
         yield finding
         if not finding.ok and name != "place":
             return
 
 
-def _try(name: str, check: Callable[[Lake], str], lake: Lake) -> Finding:
+def _steps_to_catalog(lake: Lake) -> list[Step]:
     try:
-        return Finding(name, True, check(lake))
+        return list(lake.tables.catalog_plugin.diagnose())
+    except FloeError as exc:
+        return [("config", partial(_raise, exc))]
+
+
+def _raise(exc: FloeError) -> str:
+    raise exc
+
+
+def _examine_server(probe: Probe, steps: list[Step]) -> Iterator[Finding]:
+    """The way to the catalog, then what one may do there, by a probe that is gone afterwards whatever happens."""
+    for name, check in steps:
+        finding = _try(name, check)
+        yield finding
+        if not finding.ok and name != "clock":  # a wrong clock breaks things later, and not each of them
+            return
+    try:
+        for name, check in (
+            ("privileges", probe.create),
+            ("storage", probe.write),
+            ("spark", partial(_spark, probe.lake)),
+            ("tables", probe.exchange),
+        ):
+            finding = _try(name, check)
+            yield finding
+            if not finding.ok:
+                break
+    finally:
+        removal = _try("removal", probe.remove)
+    if probe.was_there or not removal.ok:
+        yield removal
+
+
+def _try(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, redact(check()))
     except FloeError as exc:
         return Finding(name, False, redact(str(exc)))
     except Exception as exc:  # noqa: BLE001 - a doctor that crashes helps nobody
