@@ -133,7 +133,7 @@ class Commit:
                 if error is None:
                     raise failure
                 if not _met_commits(error) or number >= self._attempts(1):
-                    raise error from failure
+                    raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
 
@@ -161,7 +161,7 @@ class Commit:
                 if error is None:
                     raise failure
                 if not _met_commits(error) or number >= self._attempts(_ATTEMPTS_MORE):
-                    raise error from failure
+                    raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
 
@@ -347,6 +347,13 @@ def _failure_of(act: Act, branch: str | None) -> Exception | None:
 def _send(act: Act, branch: str | None) -> None:
     """The one place where commits of Spark leave; tests lose their answers here."""
     act(branch)
+
+
+def _caused(error: FloeError, failure: Exception) -> FloeError:
+    """The error with its cause; one that was Floe's already is its own, and must not be its own cause."""
+    if error is not failure:
+        error.__cause__ = failure
+    return error
 
 
 def _met_commits(error: FloeError | None) -> bool:

@@ -109,9 +109,9 @@ def is_doubt(exc: BaseException) -> bool:
     return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
 
 
-def is_refused(exc: BaseException | None) -> bool:
+def is_refused(exc: BaseException) -> bool:
     """Did the catalog refuse Spark's token? Then nothing was done."""
-    return exc is not None and ("NotAuthorizedException" in java_classes(exc) or is_refused(exc.__cause__))
+    return any("NotAuthorizedException" in java_classes(one) for one in (exc, exc.__cause__) if one is not None)
 
 
 def _is_conflict(exc: BaseException) -> bool:
