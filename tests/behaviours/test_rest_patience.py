@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.table import Table
 from tests.faults.proxy import Answer, FaultProxy, Forward, Request, cut, dropped, fault_proxy
 from tests.servers.catalogs import QUICK, open_catalog
 from tests.servers.seaweedfs import SeaweedFS
@@ -228,6 +230,108 @@ def test_a_table_whose_drop_was_not_answered_is_gone(
         catalog.drop_table(name)
 
 
+def test_a_table_that_somebody_made_after_our_drop_is_left_alone(
+    catalog: PolarisCatalog, proxy: FaultProxy, name: tuple[str, str]
+) -> None:
+    catalog.create_table(name, SCHEMA)
+    theirs: list[Table] = []
+
+    def acted(forward: Forward) -> Answer | None:
+        forward()
+        theirs.append(catalog_beside.create_table(name, SCHEMA))
+        return AWAY["503"]
+
+    catalog_beside = catalog
+    with proxy.intercepted(First(acted, "DELETE")):
+        catalog.drop_table(name)
+    assert catalog.load_table(name).metadata.table_uuid == theirs[0].metadata.table_uuid
+
+
+def test_a_late_first_drop_does_not_make_the_second_a_failure(
+    catalog: PolarisCatalog, proxy: FaultProxy, name: tuple[str, str]
+) -> None:
+    catalog.create_table(name, SCHEMA)
+    held: list[Forward] = []
+
+    def late(forward: Forward) -> Answer | None:
+        if not held:
+            held.append(forward)
+            return None
+        held[0]()
+        return forward()
+
+    with proxy.intercepted(First(late, "DELETE", times=2)):
+        catalog.drop_table(name)
+    assert not catalog.table_exists(name)
+
+
+def test_what_only_the_last_attempt_did_is_seen(
+    server: SeaweedFS, proxy: FaultProxy, name: tuple[str, str], namespace: str
+) -> None:
+    once = open_catalog(server, proxy.uri, retry={**QUICK, "max_attempts": 1, "circuit_breaker_threshold": 0})
+    for act, method in (
+        (lambda: once.create_table(name, SCHEMA), "POST"),
+        (lambda: once.rename_table(name, (namespace, "renamed")), "POST"),
+        (lambda: once.drop_table((namespace, "renamed")), "DELETE"),
+        (lambda: once.create_namespace((namespace, "child")), "POST"),
+        (lambda: once.drop_namespace((namespace, "child")), "DELETE"),
+    ):
+        with proxy.intercepted(First(dropped, method)):
+            act()
+    assert once.list_tables((namespace,)) == []
+
+
+def test_what_may_have_been_done_is_said_when_nobody_can_look(
+    server: SeaweedFS, proxy: FaultProxy, namespace: str
+) -> None:
+    catalog = open_catalog(server, proxy.uri, retry={**QUICK, "max_attempts": 2, "circuit_breaker_threshold": 0})
+    with (
+        proxy.intercepted(lambda _request, _forward: AWAY["503"]),
+        pytest.raises(CatalogConnectionError, match=r"answered 503.*may have been done all the same: look before"),
+    ):
+        catalog.create_namespace((namespace,))
+
+
+def test_an_answer_that_leads_nowhere_is_no_success(
+    catalog: PolarisCatalog, proxy: FaultProxy, name: tuple[str, str]
+) -> None:
+    catalog.create_table(name, SCHEMA)
+    with proxy.intercepted(First(says(Answer(302)), "DELETE")), pytest.raises(FloeError, match=r"catalog\.uri"):
+        catalog.drop_table(name)
+    assert catalog.table_exists(name)
+
+
+def test_a_registration_that_others_went_on_from_is_not_repeated(
+    catalog: PolarisCatalog, proxy: FaultProxy, name: tuple[str, str]
+) -> None:
+    """Registered anew, the catalog would point to the file from before their commit."""
+    location = catalog.create_table(name, SCHEMA).metadata_location
+
+    def acted(forward: Forward) -> Answer | None:
+        catalog.load_table(name).append(pa.table({"id": [1]}))
+        return AWAY["503"]
+
+    with proxy.intercepted(First(acted, "POST")):
+        catalog.register_table(name, location, overwrite=True)
+    assert len(proxy.routes("POST.*/register$")) == 1
+    assert catalog.load_table(name).scan().to_arrow().num_rows == 1
+
+
+def test_children_of_a_process_have_connections_of_their_own(catalog: PolarisCatalog, name: tuple[str, str]) -> None:
+    for number in range(4):
+        catalog.create_table((name[0], f"t{number}"), SCHEMA)
+
+    def look(number: int) -> int:
+        for _ in range(15):
+            found = catalog.load_table((name[0], f"t{number}")).location()
+            if not found.endswith(f"t{number}"):
+                os._exit(1)
+        os._exit(0)
+
+    children = [os.fork() or look(number) for number in range(4)]
+    assert [os.waitstatus_to_exitcode(os.waitpid(int(child or 0), 0)[1]) for child in children] == [0] * 4
+
+
 def test_a_namespace_whose_drop_was_not_answered_is_gone(
     catalog: PolarisCatalog, proxy: FaultProxy, name: tuple[str, str]
 ) -> None:
@@ -329,4 +433,4 @@ def test_sixteen_threads_meet_a_server_that_is_away(server: SeaweedFS, proxy: Fa
         list(pool.map(work, range(64)))
     assert len(failures) == 64
     assert all(isinstance(one, CatalogConnectionError) for one in failures)
-    assert 5 <= len(proxy.requests) <= 5 + 16  # those under way when it opened were under way
+    assert 5 * 2 <= len(proxy.requests) <= (5 + 16) * 2  # those under way when it opened were under way

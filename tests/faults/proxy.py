@@ -296,14 +296,16 @@ def fault_proxy(upstream: str, *, tls: ssl.SSLContext | None = None) -> Iterator
             body = self._body()
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
 
+            command, asked_path = self.command, self.path  # those of a later request on this connection are others
+
             def forward(*, path: str | None = None, **changed: str) -> Answer:
                 sent = {name: value for name, value in headers.items() if name.lower() not in changed} | changed
                 connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
                 try:
-                    connection.request(self.command, path or self.path, body, sent)
+                    connection.request(command, path or asked_path, body, sent)
                     got = connection.getresponse()
                     # The answer to a HEAD tells how long a body would be.
-                    passed = _HOP_BY_HOP - ({"content-length"} if self.command == "HEAD" else set())
+                    passed = _HOP_BY_HOP - ({"content-length"} if command == "HEAD" else set())
                     kept = tuple((name, value) for name, value in got.getheaders() if name.lower() not in passed)
                     return Answer(got.status, kept, got.read())
                 finally:

@@ -128,6 +128,25 @@ def test_what_was_not_done_is_repeated_after_the_look(clock: Time) -> None:
     assert server.calls == 3
 
 
+def test_what_the_last_attempt_may_have_done_is_looked_at_too(clock: Time) -> None:
+    server = Server(*(AwayError() for _ in range(9)))
+    looks = iter([None, None, "found"])
+    assert retry_of(max_attempts=3).call(server, settle=lambda _failure: next(looks)) == "found"
+    assert server.calls == 3
+    assert retry_of(max_attempts=1).call(Server(AwayError()), settle=lambda _failure: "found") == "found"
+
+
+def test_a_repetition_that_is_refused_may_have_been_done_by_the_first(clock: Time) -> None:
+    looks = iter([None, "found"])
+    server = Server(AwayError(), ValueError("exists"))
+    assert retry_of().call(server, settle=lambda _failure: next(looks)) == "found"
+
+
+def test_a_refusal_of_the_first_attempt_is_not_looked_at(clock: Time) -> None:
+    with pytest.raises(ValueError, match="exists"):
+        retry_of().call(Server(ValueError("exists")), settle=lambda _failure: "found")
+
+
 def test_what_must_not_be_repeated_is_not(clock: Time) -> None:
     server = Server(AwayError())
     with pytest.raises(AwayError):
@@ -194,11 +213,21 @@ def test_a_refusal_is_an_answer(clock: Time) -> None:
     assert retry.breaker.state == "closed"
 
 
-def test_the_attempts_of_one_call_open_it_and_end_there(clock: Time) -> None:
-    retry, server = retry_of(max_attempts=9, circuit_breaker_threshold=4), Server(*(AwayError() for _ in range(9)))
+def test_a_call_makes_all_its_attempts_and_counts_once(clock: Time) -> None:
+    retry, server = retry_of(max_attempts=9, circuit_breaker_threshold=2), Server(*(AwayError() for _ in range(99)))
     with pytest.raises(AwayError):
         retry.call(server)
-    assert (server.calls, len(clock.waits)) == (4, 3)
+    assert (server.calls, len(clock.waits), retry.breaker.state) == (9, 8, "closed")
+    with pytest.raises(AwayError):
+        retry.call(server)
+    assert (server.calls, retry.breaker.state) == (18, "open")
+
+
+def test_a_call_that_succeeds_in_the_end_counts_for_nothing(clock: Time) -> None:
+    retry = retry_of(max_attempts=3, circuit_breaker_threshold=1)
+    for _ in range(5):
+        assert retry.call(Server(AwayError(), AwayError())) == "answer"
+    assert retry.breaker.state == "closed"
 
 
 def test_a_threshold_of_zero_switches_it_off(clock: Time) -> None:

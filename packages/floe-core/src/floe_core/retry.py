@@ -1,8 +1,8 @@
 """Trying again, patiently and not for ever: what a server that is away for a moment asks of its callers.
 
-Every call goes through a breaker. It is closed while the server answers; after as many failures in a row as the
-threshold says it opens, and calls fail at once without being sent; after `max_wait_seconds` it lets one call through
-(half-open), whose outcome closes it or opens it again. Threads share it.
+Every call goes through a breaker. It is closed while the server answers; after as many calls in a row as the threshold
+says went without an answer, all their attempts used, it opens, and calls fail at once without being sent; after
+`max_wait_seconds` it lets one call through (half-open), whose outcome closes it or opens it again. Threads share it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from circuitbreaker import (  # type: ignore[import-untyped] # no stubs
@@ -134,39 +134,49 @@ class Retry:
     def call(self, act: Callable[[], Result], *, settle: Callable[[Exception], Result | None] | None = None) -> Result:
         """What `act` returns, in as many attempts as are configured.
 
-        `settle` is asked before a repetition of what may have been done already: its answer, if it has one, is
-        returned instead.
+        `settle` is asked before a repetition of what may have been done already, and once more when all else failed:
+        its answer, if it has one, is returned instead.
         """
+        with self.breaker.guard():
+            return self._patiently(act, settle)
+
+    def call_unguarded(self, act: Callable[[], Result]) -> Result:
+        """The same without the breaker, for what happens inside of a call that it guards already."""
+        return self._retrying()(act)
+
+    def _patiently(self, act: Callable[[], Result], settle: Callable[[Exception], Result | None] | None) -> Result:
         failures: list[Exception] = []
 
         def attempt() -> Result:
-            if failures and settle is not None:
-                with self.breaker.guard():
-                    found = settle(failures[-1])
-                if found is not None:
-                    return found
+            found = settle(failures[-1]) if failures and settle is not None else None
+            if found is not None:
+                return found
             try:
-                with self.breaker.guard():
-                    return act()
+                return act()
             except Exception as exc:
                 failures.append(exc)
                 raise
 
-        return self._retrying(self.breaker)(attempt)
-
-    def call_unguarded(self, act: Callable[[], Result]) -> Result:
-        """The same without the breaker, for what happens inside of a call that it guards already."""
-        return self._retrying(None)(act)
+        try:
+            return self._retrying()(attempt)
+        except Exception as exc:
+            # Any attempt without an answer may have been the one that did it.
+            if settle is not None and any(self._is_transient(one) for one in failures):
+                with suppress(Exception):  # what could not be done is what the caller must know
+                    found = settle(exc)
+                    if found is not None:
+                        return found
+            raise
 
     def once(self, act: Callable[[], Result]) -> Result:
         """One attempt under the breaker, for what must never be repeated without looking."""
         with self.breaker.guard():
             return act()
 
-    def _retrying(self, breaker: Breaker | None) -> Retrying:
+    def _retrying(self) -> Retrying:
         return Retrying(
             retry=retry_if_exception(lambda exc: self._is_transient(exc) and not isinstance(exc, FloeError)),
-            stop=_Enough(self._config, breaker, self._retry_after),
+            stop=_Enough(self._config, self._retry_after),
             wait=self._wait,
             sleep=lambda seconds: time.sleep(seconds),
             before_sleep=_note_retry,
@@ -179,23 +189,16 @@ class Retry:
 
 
 class _Enough(stop_base):
-    """All attempts used, the breaker open, or the server wants to be left alone for longer than we may wait."""
+    """All attempts used, or the server wants to be left alone for longer than we may wait."""
 
-    def __init__(
-        self, config: RetryConfig, breaker: Breaker | None, retry_after: Callable[[BaseException], float | None]
-    ) -> None:
+    def __init__(self, config: RetryConfig, retry_after: Callable[[BaseException], float | None]) -> None:
         self._attempts = stop_after_attempt(config.max_attempts)
         self._longest = config.max_wait_seconds
-        self._breaker = breaker
         self._retry_after = retry_after
 
     def __call__(self, state: RetryCallState) -> bool:
         asked = self._retry_after(_failure(state))
-        return (
-            self._attempts(state)
-            or (asked is not None and asked > self._longest)
-            or (self._breaker is not None and self._breaker.state == STATE_OPEN)
-        )
+        return self._attempts(state) or (asked is not None and asked > self._longest)
 
 
 def _failure(state: RetryCallState) -> BaseException:

@@ -227,8 +227,12 @@ class RestCatalogConfig(CatalogConfig):
             raise ValueError("oauth2_server_uri is where credentials are exchanged for a token; with token, remove it")
         for name in ("uri", "oauth2_server_uri"):
             address = getattr(self, name)
-            if address is not None and not is_reference(address) and not re.match(r"https?://[^/\s]", address):
+            if address is None or is_reference(address):
+                continue
+            if not re.match(r"https?://[^/\s]", address):
                 raise ValueError(f"{name}: write an address that starts with https:// (or http:// for a local server)")
+            if name == "uri" and re.search(r"[?#]", address):
+                raise ValueError("uri: leave out what follows ? or #; a catalog's address has a path and nothing more")
         return self
 
 
@@ -236,7 +240,9 @@ class PolarisCatalogConfig(RestCatalogConfig):
     """An Apache Polaris catalog."""
 
     type: Literal["polaris"] = "polaris"  # type: ignore[assignment]  # narrows the tag of its parent
-    realm: str | None = Field(default=None, min_length=1, description="of a server with several; else its default")
+    realm: str | None = Field(
+        default=None, pattern=r"^[\x21-\x7e]+$", description="of a server with several; else its default"
+    )
 
 
 class StorageConfig(Settings):
@@ -267,6 +273,12 @@ class S3StorageConfig(StorageConfig):
     def _check(self) -> Self:
         if "${" not in self.bucket and re.search(r"[/:\s]", self.bucket):
             raise ValueError("bucket: write its name only, without s3:// and without a path")
+        if (
+            self.endpoint is not None
+            and re.search(r"^\s*$|@|^[\w.-]+:\d+", self.endpoint)
+            and "${" not in self.endpoint
+        ):
+            raise ValueError("endpoint: write https://host:port (or http:// for a local store), and nothing more")
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("access_key_id and secret_access_key belong together: give both or none")
         return self

@@ -50,6 +50,7 @@ __all__ = ["Commit", "begin"]
 _ATTEMPTS = 20
 _DOUBTFUL_ATTEMPTS = 5
 _LONGEST_WAIT_SECONDS = 3.0
+_LONGEST_WISH_SECONDS = 60.0
 _CONFLICT = (CommitFailedException, TableAlreadyExistsError)
 # After these nobody knows whether the commit was applied.
 _DOUBTFUL = (
@@ -112,7 +113,7 @@ class Commit:
         """
         first = table
         refused: list[Snapshot] = []
-        doubtful = 0
+        doubtful, sent = 0, False
         try:
             snapshot_id = self._add_snapshot(transaction, table)
         except BaseException:
@@ -125,23 +126,28 @@ class Commit:
                 failure = self._unseen()
             if failure is None:
                 return self._acknowledged(transaction, snapshot_id, refused, change, created=table is None)
+            # Floe's own errors come before a commit is sent, or are a plain no; so is being asked to wait.
+            unsent = isinstance(failure, FloeError | TooManyRequestsError)
+            sent = sent or not unsent
             doubtful += not isinstance(failure, _CONFLICT)
             last = number >= _attempts(table) or doubtful >= _DOUBTFUL_ATTEMPTS
             if not last:
                 self.op.event("retrying")
-                time.sleep(random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number)))  # noqa: S311 - jitter
+                time.sleep(_pause(number, failure))
             verdict = doubt.settle(
                 self._look, self.request.identifier, self.request.write_id, branch=self.request.branch
             )
             if verdict.outcome is Outcome.COMMITTED and verdict.snapshot is not None:
                 return WriteResult(verdict.snapshot, change, created=table is None)
             if verdict.outcome is Outcome.UNKNOWN:
+                if not sent:
+                    raise failure
                 raise doubt.unknown(self.request.identifier, self.request.write_id) from failure
             if not _may_be_repeated(failure):
                 raise failure
             if last:
                 raise self._given_up(failure) from failure
-            present = self._same(first, verdict.table)
+            present = self._same(first, verdict.table, in_doubt=doubtful > 0 and sent)
             if present is not None:  # otherwise the same request again: it asserts that there is no table
                 # Not those of a creation: a server that lets two create at once may have kept what it refused.
                 if isinstance(failure, _CONFLICT) and table is not None:
@@ -180,9 +186,15 @@ class Commit:
     def _look(self) -> Table | None:
         return self.request.manager.find_table(self.request.identifier)
 
-    def _same(self, first: Table | None, now: Table | None) -> Table | None:
+    def _same(self, first: Table | None, now: Table | None, *, in_doubt: bool) -> Table | None:
         """The table as it is now, if it is the one that was written for."""
         name = self.request.identifier
+        if in_doubt and first is not None and (now is None or now.metadata.table_uuid != first.metadata.table_uuid):
+            raise CommitStateUnknownError(
+                f"'{name}' is not the table any more that write {self.request.write_id} was sent to: it was renamed, "
+                f"dropped or made anew meanwhile, and whether the rows had arrived before cannot be seen here. Look "
+                f"for them under its new name"
+            )
         if first is None:
             if now is not None and self.request.mode is not WriteMode.APPEND:
                 raise ConcurrencyConflictError(
@@ -244,6 +256,15 @@ def _failure_of(transaction: Transaction) -> Exception | None:
     except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
         return exc
     return None
+
+
+def _pause(number: int, failure: Exception) -> float:
+    """Some time, so that writers do not meet again; the server's own wish if it has one."""
+    response = getattr(failure.__cause__, "response", None)
+    asked = response.headers.get("Retry-After", "") if response is not None else ""
+    if asked.isdecimal():
+        return min(float(asked), _LONGEST_WISH_SECONDS)
+    return random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number))  # noqa: S311 - jitter
 
 
 def _attempts(table: Table | None) -> int:

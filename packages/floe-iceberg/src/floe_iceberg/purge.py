@@ -99,7 +99,7 @@ def _in_parallel(io: FileIO, paths: list[str]) -> Iterable[str]:
             io.delete(path)
         except FileNotFoundError:
             return ""
-        except OSError as exc:
+        except Exception as exc:  # noqa: BLE001 - credentials that cannot be renewed, for example: it is told
             return str(exc) or type(exc).__name__
         return "it was deleted and is there again" if io.new_input(path).exists() else ""
 

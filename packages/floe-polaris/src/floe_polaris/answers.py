@@ -60,6 +60,7 @@ class Asked:
     client_id: str | None
     scope: str
     with_token: bool
+    renews: bool = True
 
     def check(self, response: requests.Response, **_options: Any) -> None:
         """A hook of requests: raise what an answer means if it is a refusal that no caller can go on from."""
@@ -101,6 +102,11 @@ class Asked:
             return (
                 f"The catalog refused the token; it may have expired.{said} Fetch a new one; where catalog.token is a "
                 f"${{file:…}}, writing the file is enough"
+            )
+        if self.client_id is not None and not self.renews:
+            return (
+                f"The catalog refused the token of '{self.client_id}'.{said} It may have ended, and catalog says "
+                f"token_refresh_enabled: false; leave that out, or start again"
             )
         if self.client_id is None:
             return f"The catalog wants a token.{said} Give catalog.credentials or catalog.token instead of auth: none"
@@ -225,8 +231,9 @@ def checked_token(token: str, whose: str = "What catalog.token refers to") -> st
 
 
 def _check_redirect(response: requests.Response, setting: str) -> None:
-    if response.is_redirect:
-        onward = address(response.headers["Location"], seen_from=response.url)
+    if 300 <= response.status_code < 400:
+        said = response.headers.get("Location")
+        onward = address(said, seen_from=response.url) if said else "somewhere else"
         raise ConfigurationError(
             f"{address(response.url)} sends its callers on to {onward}; write the address where the catalog itself "
             f"answers into {setting} in floe.yaml"
@@ -266,7 +273,7 @@ def _is_of_a_catalog(response: requests.Response) -> bool:
         return isinstance(body, dict) and (
             not body or not body.keys().isdisjoint(("defaults", "overrides", "endpoints"))
         )
-    return response.request.method == "HEAD" or response.content.lstrip()[:1] in (b"{", b"")
+    return response.request.method in ("HEAD", "DELETE") or response.content.lstrip()[:1] in (b"{", b"")
 
 
 def _json_of(response: requests.Response) -> Any:

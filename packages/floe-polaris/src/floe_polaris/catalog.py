@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     RESTError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -31,14 +32,14 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from floe_core.errors import FloeError, FloeStorageError, NamespaceNotFoundError
+from floe_core.errors import FloeError, FloeStorageError, NamespaceNotFoundError, PermissionDeniedError
 from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_polaris.answers import Asked
-from floe_polaris.failures import Server, address, is_transient, retry_after, shown, status_of
-from floe_polaris.files import VendedFileIO, vended_properties
+from floe_polaris.failures import Server, address, is_transient, retry_after, shown, status_of, was_not_sent
+from floe_polaris.files import VendedFileIO, vended_by
 from floe_polaris.http import USER_AGENT, Clock, create_session
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
 
@@ -145,6 +146,7 @@ class PolarisCatalog(RestCatalog):
             client_id=credentials.client_id if credentials else None,
             scope=settings.scope,
             with_token=settings.token is not None,
+            renews=settings.token_refresh_enabled,
         )
         headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
         session.headers.update(extra_headers(settings))  # for the token too
@@ -182,22 +184,26 @@ class PolarisCatalog(RestCatalog):
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)
-        table.io = self._files(table.io.properties, lambda: self._credentials(identifier_tuple))
+        table.io = self._files(table.io.properties, table_response, lambda: self._credentials(identifier_tuple))
         return table
 
     def _response_to_staged_table(
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
     ) -> StagedTable:
         table = super()._response_to_staged_table(identifier_tuple, table_response)
-        table.io = self._files(table.io.properties, None)
+        table.io = self._files(table.io.properties, table_response, None)
         return table
 
-    def _files(self, properties: Properties, renew: Callable[[], Properties] | None) -> VendedFileIO:
-        return VendedFileIO(vended_properties(properties), renew, lambda: self._clock.skew)
+    def _files(
+        self, properties: Properties, answer: TableResponse, renew: Callable[[], Properties] | None
+    ) -> VendedFileIO:
+        place = answer.metadata_location or answer.metadata.location  # a table that is being created has no file yet
+        vended = {**answer.config, **self._resolve_storage_credentials(answer.storage_credentials, place)}
+        return VendedFileIO(properties, vended, renew, lambda: self._clock.skew)
 
     def _credentials(self, identifier: tuple[str, ...]) -> dict[str, Any]:
         """New credentials for the files of a table; loading it brings them from every server that vends any."""
-        return _of_files(self.load_table(identifier).io.properties)
+        return vended_by(self.load_table(identifier).io)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
@@ -229,7 +235,7 @@ class PolarisCatalog(RestCatalog):
             ) from exc
         except Exception as exc:
             if isinstance(exc, requests.RequestException) or is_transient(exc):
-                raise self._server.unreachable(exc, attempts=attempts) from exc
+                raise self._server.unreachable(exc, attempts=attempts, changes=settle is not None) from exc
             raise
 
     def _entered(self, act: Callable[[], Result]) -> Result:
@@ -266,6 +272,10 @@ class PolarisCatalog(RestCatalog):
             return self._retry.once(lambda: self._entered(lambda: send(table, requirements, updates)))
         except ValidationError as exc:
             raise CommitStateUnknownException(f"the answer to the commit cannot be read: {_problems(exc)}") from None
+        except (requests.RequestException, ServiceUnavailableError) as exc:
+            if was_not_sent(exc):
+                raise self._server.unreachable(exc, attempts=1) from exc
+            raise CommitStateUnknownException(f"no answer to the commit: {shown(str(exc))}") from exc
         except RESTError as exc:
             # Polaris has one status, 400, for several ends of a commit; the name of the exception tells them apart.
             kind = str(exc).partition(":")[0]
@@ -281,6 +291,8 @@ class PolarisCatalog(RestCatalog):
                     f"from before the last one. Nothing was committed: set the clock (NTP), then run it again"
                 ) from exc
             raise
+        finally:
+            self._http.headers.pop("Authorization", None)  # PyIceberg leaves a table's own token there, for everybody
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         create = super().create_namespace
@@ -345,6 +357,12 @@ class PolarisCatalog(RestCatalog):
             return own(
                 self._ask(lambda: create(identifier, schema, location, partition_spec, sort_order, marked), settle)
             )
+        except TableAlreadyExistsError:
+            # It may be ours all the same: a gateway on the way sent the request twice.
+            found = self._find_table(identifier)
+            if found is None:
+                raise
+            return own(found)
         except (FloeStorageError, RESTError):
             self._take_back(identifier, mark)
             raise
@@ -352,11 +370,19 @@ class PolarisCatalog(RestCatalog):
     def _take_back(self, identifier: str | Identifier, mark: str) -> None:
         """Polaris refuses to vend credentials after it made the table: an empty table must not stay behind."""
         with suppress(Exception):  # what was refused before is what the caller must know
-            place = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
-            # No credentials are asked for: with them, the table could not be looked at either.
-            found = self._http.get(place, headers={_DELEGATION: None}).json()["metadata"]
-            if found["properties"].get(CREATE_ID) == mark:
+            found = self._metadata(identifier)
+            if found is not None and found["properties"].get(CREATE_ID) == mark and not found.get("snapshots"):
                 self.drop_table(identifier)
+
+    def _metadata(self, identifier: str | Identifier) -> dict[str, Any] | None:
+        """What the catalog keeps about a table, or None; no credentials are asked for, which may not be had."""
+        place = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
+        answer = self._http.get(place, headers={_DELEGATION: None})
+        if answer.status_code == 404:
+            return None
+        answer.raise_for_status()
+        metadata: dict[str, Any] = answer.json()["metadata"]
+        return metadata
 
     def create_table_transaction(
         self,
@@ -370,25 +396,32 @@ class PolarisCatalog(RestCatalog):
         """Nothing is there before its commit: it can be staged again, which brings new credentials too."""
         stage: Callable[..., CreateTableTransaction] = super().create_table_transaction
 
-        def staged() -> CreateTableTransaction:
-            made = self._ask(lambda: stage(identifier, schema, location, partition_spec, sort_order, properties))
-            made._table.io = self._files(made._table.io.properties, renew)
-            return made
+        def staged(place: str | None) -> CreateTableTransaction:
+            return self._ask(lambda: stage(identifier, schema, place, partition_spec, sort_order, properties))
+
+        made = staged(location)
+        files = made._table.io
 
         def renew() -> Properties:
             try:
                 return self._credentials(self.identifier_to_tuple(identifier))
             except NoSuchTableError:
-                return _of_files(staged()._table.io.properties)
+                return vended_by(staged(made._table.metadata.location)._table.io)
 
-        return staged()
+        if isinstance(files, VendedFileIO):
+            files.renew_by(renew)
+        return made
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         register: Callable[..., Table] = super().register_table
 
         def settle(_failure: Exception) -> Table | None:
             found = self._find_table(identifier)
-            return found if found is not None and found.metadata_location == metadata_location else None
+            if found is None:
+                return None
+            # Somebody may have gone on from there already.
+            passed = {found.metadata_location, *(entry.metadata_file for entry in found.metadata.metadata_log)}
+            return found if metadata_location in passed else None
 
         return self._ask(lambda: register(identifier, metadata_location, overwrite), settle)
 
@@ -397,18 +430,29 @@ class PolarisCatalog(RestCatalog):
         before = self.load_table(from_identifier).metadata.table_uuid
 
         def settle(_failure: Exception) -> Table | None:
-            found = self._find_table(to_identifier)
-            moved = found is not None and found.metadata.table_uuid == before and not self.table_exists(from_identifier)
-            return found if moved else None
+            found, source = self._find_table(to_identifier), self._find_table(from_identifier)
+            moved = found is not None and found.metadata.table_uuid == before
+            gone = source is None or source.metadata.table_uuid != before  # another one of its name may be there by now
+            return found if moved and gone else None
 
         return self._ask(lambda: rename(from_identifier, to_identifier), settle)
 
     def drop_table(self, identifier: str | Identifier, purge_requested: bool = False) -> None:
+        """Gone, and never another table that somebody made under the same name meanwhile."""
         drop = super().drop_table
-        self._ask(
-            lambda: _done(drop(identifier, purge_requested)),
-            lambda _failure: None if self.table_exists(identifier) else True,
-        )
+        try:
+            before = self._ask(lambda: self._metadata(identifier))
+        except PermissionDeniedError:  # who may drop it need not be one who may look at it: then it is asked once
+            self._ask(lambda: _done(drop(identifier, purge_requested)), _again)
+            return
+        if before is None:
+            raise NoSuchTableError(f"Table does not exist: {identifier}")
+
+        def settle(_failure: Exception) -> bool | None:
+            now = self._metadata(identifier)
+            return True if now is None or now.get("table-uuid") != before.get("table-uuid") else None
+
+        self._ask(lambda: _done(drop(identifier, purge_requested)), settle)
 
     def purge_table(self, identifier: str | Identifier) -> None:
         self.drop_table(identifier, purge_requested=True)
@@ -427,8 +471,9 @@ def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
     return {} if realm is None else {"Polaris-Realm": realm}
 
 
-def _of_files(properties: Properties) -> dict[str, Any]:
-    return {key: value for key, value in properties.items() if key.startswith("s3.")}
+def _again(failure: Exception) -> bool | None:
+    """In the place of a look: what cannot be looked at is not repeated."""
+    raise failure
 
 
 def _done(_nothing: None) -> bool:

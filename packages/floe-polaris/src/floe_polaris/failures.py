@@ -5,7 +5,7 @@ from __future__ import annotations
 import email.utils
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
@@ -16,25 +16,30 @@ from floe_core.errors import CatalogConnectionError
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["AWAY", "Server", "address", "is_transient", "retry_after", "shown", "status_of"]
+__all__ = ["AWAY", "Server", "address", "is_transient", "retry_after", "shown", "status_of", "was_not_sent"]
 
 # A server that gives one of these may answer a moment later.
 AWAY: Final = (429, 502, 503, 504)
 _SHOWN = 500
+# A handshake that broke, and not one that failed.
+_CUT: Final = re.compile(r"(?i)SSLEOFError|UNEXPECTED_EOF|EOF occurred|ConnectionReset|SSLZeroReturn")
 
 
 @dataclass(frozen=True)
 class Server:
     """Whom we ask, for the words in which a failure to reach it is told; `setting` is the key that names it."""
 
-    uri: str
+    uri: str = field(repr=False)
     setting: str
     timeout_seconds: float
 
-    def unreachable(self, exc: BaseException, *, attempts: int) -> CatalogConnectionError:
-        """The server could not be asked, or did not answer."""
+    def unreachable(self, exc: BaseException, *, attempts: int, changes: bool = False) -> CatalogConnectionError:
+        """The server could not be asked, or did not answer; `changes` says that it was asked to change something."""
+        advice = self._advice(exc, f" ({attempts} attempts)" if attempts > 1 else "")
+        if changes and is_transient(exc) and not was_not_sent(exc):
+            advice += ". What was asked may have been done all the same: look before you repeat it"
         return CatalogConnectionError(
-            self._advice(exc, f" ({attempts} attempts)" if attempts > 1 else ""),
+            advice,
             detail=StorageErrorDetail(
                 error_type=type(exc).__name__,
                 operation="request",
@@ -75,6 +80,8 @@ class Server:
 
     def _tls_advice(self, where: str, text: str) -> str:
         found = re.search(r"certificate verify failed: (.+?) \(_ssl", text)
+        if _CUT.search(text):
+            return f"the connection to {where} broke during the TLS handshake; see that it runs, then try again"
         if found is None:
             return (
                 f"{where} does not answer in TLS; if it takes plain connections only, write http:// into {self.setting}"
@@ -92,9 +99,16 @@ class Server:
 def is_transient(exc: BaseException) -> bool:
     """May the same request succeed a moment later?"""
     if isinstance(exc, requests.exceptions.SSLError):
-        return False
+        return _CUT.search(str(exc)) is not None
     lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
     return isinstance(exc, (*lost, ServiceUnavailableError, TooManyRequestsError)) or status_of(exc) in AWAY
+
+
+def was_not_sent(exc: BaseException) -> bool:
+    """Did the request never leave, because there was nobody to send it to?"""
+    return (
+        isinstance(exc, requests.ConnectTimeout) or "NewConnectionError" in repr(exc) or "NameResolution" in repr(exc)
+    )
 
 
 def status_of(exc: BaseException) -> int | None:
@@ -113,9 +127,11 @@ def retry_after(exc: BaseException) -> float | None:
         return float(said)
     try:
         moment = email.utils.parsedate_to_datetime(said)
-    except ValueError:
+        said_now = answer.headers.get("Date") if answer is not None else None
+        now = email.utils.parsedate_to_datetime(said_now).timestamp() if said_now else time.time()
+    except (ValueError, OverflowError):
         return None
-    return max(moment.timestamp() - time.time(), 0.0)
+    return max(moment.timestamp() - now, 0.0)
 
 
 def _answer_of(exc: BaseException) -> requests.Response | None:
@@ -139,4 +155,5 @@ def address(url: str, *, seen_from: str = "") -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:  # no port, or no address at all
         return "what is written there"
-    return shown(f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path.partition('/v1/')[0]}".rstrip("/"))
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return shown(f"{parts.scheme}://{host}{port}{parts.path.partition('/v1/')[0]}".rstrip("/"))

@@ -8,26 +8,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyarrow.fs import FileSystem
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Properties
 
 from floe_core.redaction import is_credential_key, protect_for_now
 from floe_core.telemetry import note
 
-__all__ = ["VendedFileIO", "vended_properties"]
+__all__ = ["VendedFileIO", "vended_by"]
 
 _EXPIRES = "s3.session-token-expires-at-ms"
 # How long before their end credentials are renewed: half of their life, at most this. A file that is being read or
 # written goes on with those it was opened with.
 _LONGEST_MARGIN = 900.0
+# How long to leave the catalog alone when it gives no new ones, or some that have ended already.
+_PAUSE = 5.0
 
 
-def vended_properties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server says about the files of a table, in PyIceberg's words, and protected from being shown."""
+def vended_by(files: FileIO) -> dict[str, Any]:
+    """What the catalog itself said about these files; nothing of what floe.yaml says about the store."""
+    return dict(files.vended) if isinstance(files, VendedFileIO) else {}
+
+
+def _in_pyicebergs_words(config: Mapping[str, Any]) -> dict[str, Any]:
     properties = dict(config)
-    for key, value in config.items():
-        if is_credential_key(key) and isinstance(value, str):
-            protect_for_now(value)
     if "s3.path-style-access" in config:
         virtual = str(config["s3.path-style-access"]).lower() != "true" and "s3.endpoint" in config
         properties["s3.force-virtual-addressing"] = str(virtual).lower()
@@ -38,46 +42,90 @@ class VendedFileIO(PyArrowFileIO):
     """The files of one table. Threads share it.
 
     Args:
-        renew: Asks the catalog for the properties anew; None where it cannot be asked (a table that is being created).
+        vended: What the catalog said about them, credentials among it.
+        renew: Asks the catalog for that anew; None where it cannot be asked.
         clock_skew: How far this machine's clock is behind the catalog's, in seconds.
     """
 
     def __init__(
-        self, properties: Properties, renew: Callable[[], Properties] | None, clock_skew: Callable[[], float]
+        self,
+        properties: Properties,
+        vended: Mapping[str, Any],
+        renew: Callable[[], Properties] | None,
+        clock_skew: Callable[[], float],
     ) -> None:
-        super().__init__(properties)
+        super().__init__({**properties, **_in_pyicebergs_words(vended)})
+        self.vended = dict(vended)
         self._renew = renew
         self._clock_skew = clock_skew
-        self._lock = threading.Lock()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._made: dict[tuple[str, str | None], FileSystem] = {}
         self._begin()
         self.fs_by_scheme = self._fresh
 
+    def renew_by(self, renew: Callable[[], Properties]) -> None:
+        """From now on, ask for new credentials like this."""
+        self._renew = renew
+
     def _begin(self) -> None:
         said = str(self.properties.get(_EXPIRES) or "")
-        left = float("inf")
-        if said.isdecimal() and self._renew is not None:
-            left = int(said) / 1000 - (time.time() + self._clock_skew())
-        self._ends_at = time.monotonic() + left
-        self._renew_at = self._ends_at - min(max(left, 0.0) / 2, _LONGEST_MARGIN)
+        left = int(said) / 1000 - (time.time() + self._clock_skew()) if said.isdecimal() else float("inf")
+        margin = min(left / 2, _LONGEST_MARGIN) if left > 0 else -_PAUSE
+        # By both clocks: one of them stands still while the machine sleeps, the other may be set.
+        self._ends_at = time.monotonic() + left, time.time() + left
+        self._renew_at = time.monotonic() + left - margin, time.time() + left - margin
+
+    def _protect(self) -> None:
+        for key, value in self.properties.items():
+            if isinstance(value, str) and is_credential_key(key):
+                protect_for_now(value)
 
     def _fresh(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        # Those at hand serve the others while one asks for new ones; when they have ended, everybody waits for it.
+        if self._is_due() and self._renewing.acquire(blocking=_is_past(self._ends_at)):
+            try:
+                if self._is_due():
+                    self._take_new()
+            finally:
+                self._renewing.release()
         with self._lock:
-            if self._renew is not None and time.monotonic() >= self._renew_at:
-                self._take_new(self._renew)
             if (scheme, netloc) not in self._made:
+                self._protect()
                 self._made[scheme, netloc] = self._initialize_fs(scheme, netloc)
             return self._made[scheme, netloc]
 
-    def _take_new(self, renew: Callable[[], Properties]) -> None:
+    def _is_due(self) -> bool:
+        return self._renew is not None and _is_past(self._renew_at)
+
+    def _take_new(self) -> None:
         try:
-            properties = renew()
+            vended = self._renew() if self._renew is not None else {}
         except Exception:
-            if time.monotonic() >= self._ends_at:
+            if _is_past(self._ends_at):
                 raise
-            self._renew_at = min(time.monotonic() + 5.0, self._ends_at)  # those at hand still hold for a while
+            self._renew_at = time.monotonic() + _PAUSE, time.time() + _PAUSE  # those at hand still hold for a while
             return
         note("storage_credentials_renewed")
-        self.properties = {**self.properties, **properties}
-        self._made.clear()
-        self._begin()
+        with self._lock:
+            self.vended = dict(vended)
+            self.properties = {**self.properties, **_in_pyicebergs_words(vended)}
+            self._made = {}
+            self._begin()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: with the credentials of now, which are not renewed there."""
+        return {"properties": self.properties, "vended": self.vended}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._renew = None
+        self._clock_skew = lambda: 0.0
+        self._prepare()
+
+
+def _is_past(moment: tuple[float, float]) -> bool:
+    steady, shown = moment
+    return time.monotonic() >= steady or time.time() >= shown

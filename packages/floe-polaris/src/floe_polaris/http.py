@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import email.utils
+import os
 import ssl
 import time
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies
 
 import pyiceberg
 import requests
@@ -14,6 +16,8 @@ from requests.adapters import HTTPAdapter
 
 from floe_core import __version__
 from floe_core.errors import ConfigurationError
+from floe_core.redaction import protect
+from floe_core.references import uri_password
 
 __all__ = ["USER_AGENT", "Clock", "create_session"]
 
@@ -29,6 +33,7 @@ class _TimeLimited(HTTPAdapter):
     def __init__(self, seconds: float, ca_bundle: Path | None) -> None:
         self._timeout = (min(CONNECT_SECONDS, seconds), seconds)
         self._authorities = None if ca_bundle is None else str(ca_bundle)
+        self._process = os.getpid()
         super().__init__(max_retries=0, pool_maxsize=_CONNECTIONS)
 
     def send(  # type: ignore[override] # the arguments are requests' own
@@ -36,6 +41,10 @@ class _TimeLimited(HTTPAdapter):
     ) -> requests.Response:
         # Said here, because REQUESTS_CA_BUNDLE in the environment wins over what a session says.
         verify = self._authorities or verify
+        if os.getpid() != self._process:  # forked: on its parent's connections, a child would read others' answers
+            self._process = os.getpid()
+            self.proxy_manager = {}
+            self.init_poolmanager(_CONNECTIONS, _CONNECTIONS)
         return super().send(request, timeout=timeout or self._timeout, verify=verify, **options)
 
 
@@ -48,6 +57,8 @@ def create_session(*, timeout_seconds: float, ca_bundle: Path | None) -> request
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     session.headers["User-Agent"] = USER_AGENT
+    for proxy in getproxies().values():
+        protect(uri_password(proxy) or "")
     return session
 
 
@@ -72,6 +83,6 @@ class Clock:
         """A hook of requests."""
         try:
             moment = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
-        except ValueError:
+        except (ValueError, OverflowError):
             return
         self.skew = moment.timestamp() - time.time()

@@ -12,16 +12,18 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from requests.utils import get_environ_proxies, select_proxy
 
 from floe_core import __version__
-from floe_core.errors import NamespaceNotFoundError
+from floe_core.errors import FloeStorageError, NamespaceNotFoundError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
+from floe_core.redaction import is_credential_key
 from floe_core.references import resolve_model
 from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
 from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
 from floe_polaris.failures import address
+from floe_polaris.files import vended_by
 from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
 from floe_polaris.truststore import java_trust_options
 
@@ -192,8 +194,13 @@ class RestCatalogPlugin(CatalogPlugin):
         del operations
         table = TableIdentifier.from_string(table_path)
         with translated("vend_credentials", table):
-            properties = self.connect().load_table((*table.namespace, table.name)).io.properties
-            return {key: str(value) for key, value in properties.items() if key.startswith("s3.")}
+            vended = vended_by(self.connect().load_table((*table.namespace, table.name)).io)
+        if not any(is_credential_key(key) for key in vended):
+            raise FloeStorageError(
+                f"the catalog vends no credentials for '{table}'; see catalog.access_delegation in floe.yaml, and "
+                f"whether the server can vend any"
+            )
+        return {key: str(value) for key, value in vended.items()}
 
 
 class PolarisCatalogPlugin(RestCatalogPlugin):

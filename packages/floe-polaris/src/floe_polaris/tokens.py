@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 from urllib.parse import quote_plus
@@ -15,6 +16,7 @@ import requests
 from pydantic import BaseModel, SecretStr, ValidationError
 from requests.auth import AuthBase
 
+from floe_core.errors import CatalogConnectionError, FloeError
 from floe_core.redaction import protect, protect_for_now
 from floe_core.retry import Retry
 from floe_core.telemetry import note, operation
@@ -26,6 +28,8 @@ __all__ = ["BearerAuth", "ClientCredentials", "GivenToken", "NoToken", "TokenSou
 _REFUSED = (401, 419)
 # How long before its end a token is renewed: a fifth of its life, at most this.
 _LONGEST_MARGIN = 60.0
+# How long to leave a token endpoint alone that does not answer.
+_PAUSE = 5.0
 
 
 class TokenSource(ABC):
@@ -86,8 +90,10 @@ class _Answer(BaseModel):
 
 @dataclass(frozen=True)
 class _Token:
-    text: str
-    renew_at: float  # by the monotonic clock: the wall clock of this machine may be wrong
+    text: str = field(repr=False)
+    # By the monotonic clock: the wall clock of this machine may be wrong.
+    renew_at: float
+    ends_at: float
 
 
 class ClientCredentials(TokenSource):
@@ -113,23 +119,51 @@ class ClientCredentials(TokenSource):
         self._refresh = refresh
         self._lock = threading.Lock()
         self._token: _Token | None = None
+        self._rounds = 0
+        self._failure: FloeError | None = None
         protect(quote_plus(client_secret.get_secret_value()))  # as it stands in the form
 
     def current(self) -> str:
-        with self._lock:
-            if self._token is None or (self._refresh and time.monotonic() >= self._token.renew_at):
-                self._token = self._fetched()
-            return self._token.text
+        with self._in_turn():
+            token = self._token
+            if token is None or (self._refresh and time.monotonic() >= token.renew_at):
+                try:
+                    token = self._fetched()
+                except CatalogConnectionError:
+                    if token is None or time.monotonic() >= token.ends_at:
+                        raise
+                    token = replace(token, renew_at=time.monotonic() + _PAUSE)  # it still holds for a while
+                self._token = token
+            protect_for_now(token.text)  # the newest are remembered, and this one is in use
+            return token.text
 
     def renewed(self, refused: str) -> str | None:
         if not self._refresh:
             return None
-        with self._lock:
+        with self._in_turn():
             # Another thread may have met the same refusal and renewed it already.
             if self._token is None or self._token.text == refused:
                 note("reconnecting", reason="the catalog refused the token")
                 self._token = self._fetched()
             return self._token.text
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """One thread at a time; those that waited while its attempt failed do not wait for one of their own."""
+        seen = self._rounds
+        with self._lock:
+            failure = self._failure
+            if failure is not None and self._rounds != seen:
+                raise type(failure)(str(failure)) from failure
+            try:
+                yield
+            except FloeError as exc:
+                self._failure = exc
+                raise
+            else:
+                self._failure = None
+            finally:
+                self._rounds += 1
 
     def _fetched(self) -> _Token:
         with operation("polaris.authenticate", scope=self._form["scope"], server=self._server.uri):
@@ -137,7 +171,7 @@ class ClientCredentials(TokenSource):
             answer = self._answered()
             text = checked_token(answer.access_token.get_secret_value(), "What the token endpoint gave")
             protect_for_now(text)
-            return _Token(text, asked + answer.life - min(answer.life / 5, _LONGEST_MARGIN))
+            return _Token(text, asked + answer.life - min(answer.life / 5, _LONGEST_MARGIN), asked + answer.life)
 
     def _answered(self) -> _Answer:
         attempts = 0
@@ -150,6 +184,7 @@ class ClientCredentials(TokenSource):
         try:
             return self._retry.call_unguarded(ask)
         except requests.RequestException as exc:
+            exc.request = None  # it holds the secret
             raise self._server.unreachable(exc, attempts=attempts) from exc
 
     def _ask(self) -> _Answer:
@@ -157,7 +192,7 @@ class ClientCredentials(TokenSource):
         response = self._session.post(
             self._server.uri,
             data=form,
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            headers={"Content-Type": "application/x-www-form-urlencoded", "Authorization": None},
             # Otherwise the session would ask for a token in order to ask for a token, and check it as a catalog's.
             auth=lambda request: request,
             hooks={"response": [self._asked.check]},
