@@ -58,9 +58,17 @@ def test_unset_variables_are_warnings_with_their_lines(
     assert (second.line, second.path) == (7, "catalog.credentials.client_secret")
 
 
+def test_a_catalog_server_with_files_of_this_machine_is_a_warning(new_project: Project) -> None:
+    root = new_project("name: shop\ncatalog: {type: rest, uri: 'https://u', warehouse: w, auth: none}\n")
+    (warning,) = compile_project(root).warnings
+    assert (warning.path, warning.line) == ("catalog", 2)
+    assert "storage: {type: s3, bucket: …}" in warning.message
+
+
 def test_a_missing_secret_file_is_a_warning(new_project: Project) -> None:
     root = new_project(
         "name: shop\ncatalog: {type: rest, uri: 'https://u', warehouse: w, token: '${file:run/token}'}\n"
+        "storage: {type: s3, bucket: b}\n"
     )
     assert [warning.message for warning in compile_project(root).warnings] == [
         "file run/token does not exist; create it before connecting"

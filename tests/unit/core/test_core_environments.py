@@ -72,8 +72,9 @@ def test_only_the_chosen_environment_warns_and_at_its_own_line(new_project: Proj
     root = new_project(TWO)
     assert compile_project(root).warnings == ()
     assert compile_project(root, "dev").warnings == ()
-    (warning,) = compile_project(root, "prod").warnings
+    warning, storage = compile_project(root, "prod").warnings
     assert (warning.line, warning.path) == (18, "catalog.token")
+    assert "storage: local" in storage.message
 
 
 def test_an_unknown_environment_is_told_with_the_nearest_name(problems_of: ProblemsOf) -> None:

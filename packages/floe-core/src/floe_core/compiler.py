@@ -20,7 +20,7 @@ from floe_core.identifiers import check_name
 from floe_core.plugins import PluginType, registry
 from floe_core.redaction import is_credential_key
 from floe_core.references import is_reference, malformed_reference, references_in, uri_password
-from floe_core.spec import FloeSpec
+from floe_core.spec import FloeSpec, LocalStorageConfig, RestCatalogConfig
 
 __all__ = ["SPEC_FILE", "Compilation", "compile_project", "find_project", "is_stale"]
 
@@ -81,7 +81,7 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
     artifacts = CompiledArtifacts.model_validate(
         {**dict(chosen), "environment": environment, "source_sha256": hashlib.sha256(source).hexdigest()}
     )
-    return Compilation(artifacts.at(root), tuple(_unset_references(document, root)))
+    return Compilation(artifacts.at(root), (*_unset_references(document, root), *_local_storage(document, artifacts)))
 
 
 def is_stale(artifacts: CompiledArtifacts) -> bool:
@@ -280,6 +280,17 @@ def _plugin_problems(
         for error in exc.errors(include_input=False, include_url=False):
             path = tuple(str(part) for part in error["loc"])
             yield _in_words(path, error["type"], error["msg"], _keys_beside(schema, path, settings))
+
+
+def _local_storage(document: Document, artifacts: CompiledArtifacts) -> Iterator[Problem]:
+    """A catalog server keeps its tables where it was told to, which is hardly ever this machine."""
+    if isinstance(artifacts.catalog, RestCatalogConfig) and isinstance(artifacts.storage, LocalStorageConfig):
+        yield _problem(
+            document,
+            ("catalog",),
+            "a catalog server with storage: local; if it keeps its tables in a bucket, Spark needs storage: {type: s3, "
+            "bucket: …}",
+        )
 
 
 def _unset_references(document: Document, root: Path) -> Iterator[Problem]:

@@ -48,6 +48,13 @@ _STORE_REFUSED: _Meaning = (
         "the keys in storage, or what the catalog's own role may do with its store"
     ),
 )
+_STORE_AWAY: _Meaning = (
+    floe.FloeStorageError,
+    (
+        "the object store with the files of '{name}' did not do it: {reason}. Nothing was committed. Check "
+        "storage.endpoint and storage.bucket in floe.yaml, and that the store runs"
+    ),
+)
 # How object stores refuse somebody, in the words of Arrow.
 _STORE_WORDS = re.compile(
     r"(?i)AWS Error (ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE"
@@ -231,7 +238,8 @@ def _meaning(exc: Exception) -> _Meaning | None:
     if isinstance(exc, OSError) and _STORE_WORDS.search(str(exc)):
         return _STORE_REFUSED
     if isinstance(exc, OSError):
-        return _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
+        local = _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
+        return local or (_STORE_AWAY if "AWS Error" in str(exc) else None)
     # PyIceberg raises a bare ValueError when a table it loads again is another one.
     if isinstance(exc, ValueError) and str(exc).startswith("Table UUID does not match"):
         return _REPLACED

@@ -484,7 +484,8 @@ class IcebergTableManager:
         own_place = "/" + "/".join((*identifier.namespace, identifier.name))
         # A table that was registered from elsewhere does not end like one of ours, and a renamed one lies here.
         is_here = location.startswith(f"{warehouse}/")
-        moved = warehouse.startswith("file:") and location.endswith(own_place) and not is_here
+        local = warehouse.startswith("file:") and location.startswith("file:")
+        moved = local and location.endswith(own_place) and not is_here
         if moved:
             raise FloeStorageError(
                 f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "

@@ -21,6 +21,7 @@ from floe_core.references import resolve_model
 from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
+from floe_polaris.answers import checked_token
 from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
 from floe_polaris.failures import address
 from floe_polaris.files import vended_by
@@ -107,7 +108,7 @@ class RestCatalogPlugin(CatalogPlugin):
         if settings.token is not None:
             return {
                 "rest.auth.type": "oauth2",
-                "token": settings.token.get_secret_value(),
+                "token": checked_token(settings.token.get_secret_value()),
                 "token-refresh-enabled": "false",
             }
         if settings.credentials is None:

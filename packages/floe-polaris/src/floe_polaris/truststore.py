@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from floe_core.errors import ConfigurationError
-from floe_core.java import java_executable
+from floe_core.java import java_executable, java_problem
 
 __all__ = ["java_trust_options"]
 
@@ -38,20 +38,35 @@ def _read(bundle: Path) -> str:
     return bundle.read_text(encoding="utf-8", errors="replace")
 
 
+def _java_home() -> Path:
+    """Where the Java that Spark will start is installed; the program on the PATH may only lead to it."""
+    java = java_executable()
+    if java is None:
+        raise ConfigurationError(f"catalog.ca_bundle: {java_problem()}")
+    told = subprocess.run(  # noqa: S603 - the user's own Java
+        [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
+    )
+    found = re.search(r"java\.home = (.+)", told.stderr + told.stdout)
+    return Path(found[1].strip()) if found else Path(java).resolve().parent.parent
+
+
 def _made(bundle: Path, text: str, place: Path) -> Path:
     certificates = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.S)
     if not certificates:
         raise ConfigurationError(f"catalog.ca_bundle: {bundle} holds no certificate; it must be a PEM file")
-    java = java_executable()
-    home = Path(java).resolve().parent.parent if java else Path()
+    home = _java_home()
     store = place / "store"
-    shipped = home / "lib" / "security" / "cacerts"
-    if shipped.is_file():
-        shutil.copyfile(shipped, store)
+    shipped, keytool = home / "lib" / "security" / "cacerts", home / "bin" / "keytool"
+    if not shipped.is_file() or not keytool.is_file():
+        raise ConfigurationError(
+            f"catalog.ca_bundle: the Java at {home} has no trust store or no keytool, so that Spark cannot be given "
+            f"{bundle}; point JAVA_HOME at a whole Java 17 or newer"
+        )
+    shutil.copyfile(shipped, store)
     for number, certificate in enumerate(certificates):
         one = place / f"{number}.pem"
         one.write_text(certificate, encoding="utf-8")
-        command = [str(home / "bin" / "keytool"), "-importcert", "-noprompt", "-alias", f"floe-{number}"]
+        command = [str(keytool), "-importcert", "-noprompt", "-alias", f"floe-{number}"]
         done = subprocess.run(  # noqa: S603 - Java's own tool, with arguments of ours
             [*command, "-file", str(one), "-keystore", str(store), "-storepass", _PASSWORD],
             capture_output=True,

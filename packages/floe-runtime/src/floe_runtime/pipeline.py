@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -108,10 +110,7 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
             )
         yield Path(given)
         return
-    # What was materialized in one environment says nothing about another.
-    name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
-    home = artifacts.root / ".floe" / name
-    home.mkdir(parents=True, exist_ok=True)
+    home = _history_of(artifacts)
     settings = home / "dagster.yaml"
     if not settings.exists():
         settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
@@ -120,6 +119,20 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
         yield home
     finally:
         del os.environ["DAGSTER_HOME"]
+
+
+def _history_of(artifacts: CompiledArtifacts) -> Path:
+    """The folder of the runs. What was materialized in one environment, or one catalog, says nothing about another."""
+    name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
+    catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "warehouse", "realm"})
+    told = json.dumps(catalog, sort_keys=True)
+    home = artifacts.root / ".floe" / name
+    mark = home / "catalog.json"
+    if mark.is_file() and mark.read_text(encoding="utf-8") != told:
+        home = home.with_name(f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}")
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "catalog.json").write_text(told, encoding="utf-8")
+    return home
 
 
 def _load(artifacts: CompiledArtifacts) -> Definitions:

@@ -70,12 +70,19 @@ def _beside(spark: SparkSession) -> SparkSession:
 
 def _align(spark: SparkSession, other: SparkSession) -> None:
     """Settings that changed since, such as the number of shuffle partitions."""
-    theirs = dict(other.conf.getAll)
-    for key, value in dict(spark.conf.getAll).items():
+    theirs = _settings(other)
+    for key, value in _settings(spark).items():
         # Spark does not call the settings of a catalog modifiable, because it does not know them before their use.
         of_catalog = key.startswith(f"spark.sql.catalog.{CATALOG_NAME}")
         if theirs.get(key) != value and (of_catalog or other.conf.isModifiable(key)):
             other.conf.set(key, value)
+
+
+def _settings(session: SparkSession) -> dict[str, str]:
+    if hasattr(session.conf, "getAll"):
+        return dict(session.conf.getAll)
+    keys = [row.key for row in session.sql("SET").collect()]  # Spark 3.5; the values are masked there
+    return {key: value for key in keys if (value := session.conf.get(key, None)) is not None}
 
 
 @atexit.register

@@ -69,7 +69,33 @@ _STORE_WORDS = re.compile(
     r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|RequestTimeTooSkewed|\bAccessDenied"
     r"|token has expired[^\n]*Service: S3|Exception: [^\n]*Service: S3, Status Code: 40[13]"
 )
-_JAVA_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
+# What the files say when they cannot be reached at all.
+_BY_WORDS: tuple[tuple[str, type[floe.FloeStorageError], str], ...] = (
+    (
+        r"No FileSystem for scheme",
+        floe.FloeStorageError,
+        (
+            "the files of '{name}' lie where floe.yaml has no storage for them: {reason}. Write storage: {{type: s3, "
+            "bucket: …}} into floe.yaml. Nothing was committed"
+        ),
+    ),
+    (
+        r"awssdk\S*NoSuchBucketException",
+        floe.FloeStorageError,
+        "there is no such bucket for the files of '{name}'; check storage.bucket in floe.yaml. Nothing was committed",
+    ),
+    (
+        r"awssdk\S*SdkClientException: (?:Unable to execute HTTP request|Received an UnknownHostException)",
+        floe.FloeStorageError,
+        (
+            "the object store with the files of '{name}' did not answer: {reason}. Check storage.endpoint in "
+            "floe.yaml, and that the store runs. Nothing was committed"
+        ),
+    ),
+)
+_JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
+# Whose exceptions are known here; those of others may have the same names.
+_OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
 
 
 def java_classes(exc: BaseException) -> list[str]:
@@ -78,7 +104,7 @@ def java_classes(exc: BaseException) -> list[str]:
     A classic session and a Connect server both print them with their package; nothing else carries them in both.
     """
     told = (line for line in str(exc).splitlines() if not line.lstrip().startswith("at "))
-    return [name for line in told for name in _JAVA_CLASS.findall(line)]
+    return [name for line in told for package, name in _JAVA_CLASS.findall(line) if package.startswith(_OURS)]
 
 
 # After these nobody knows whether the commit was applied.
@@ -131,24 +157,38 @@ def _is_conflict(exc: BaseException) -> bool:
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
     refused = "software.amazon.awssdk" in str(exc) and _STORE_WORDS.search(str(exc)) is not None
-    classes = [*java_classes(exc), *_conditions(exc)]
+    # What failed inside of a task may be anything, the user's own functions included; a commit comes after them.
+    classes = [*([] if "Job aborted due to stage failure" in str(exc) else java_classes(exc)), *_conditions(exc)]
+    if refused:
+        classes.insert(0, "S3Exception")
     if "sequence number" in str(exc) and {"BadRequestException", "ValidationException"} & set(classes):
         classes.insert(0, "CommitFailedException")  # somebody committed to another branch; not every server says 409
+    for words, error, message in _BY_WORDS:
+        if re.search(words, str(exc)):
+            return error(
+                message.format(name=identifier, reason=_reason(exc)), detail=_detail(exc, operation, identifier)
+            )
     for java_class in classes:
         known = _VALIDATION[_is_conflict(exc)] if java_class == "ValidationException" else _TABLE.get(java_class)
         if refused:
             known = _STORAGE_REFUSED
         if known is not None:
             error, message = known
-            detail = StorageErrorDetail(
-                error_type=java_class,
-                operation=operation,
-                table=str(identifier),
-                message=redact(str(exc))[:2000],
-                retryable=error is floe.ConcurrencyConflictError,
-            )
+            detail = _detail(exc, operation, identifier, java_class, retryable=error is floe.ConcurrencyConflictError)
             return error(message.format(name=identifier, reason=_reason(exc)), detail=detail)
     return None
+
+
+def _detail(
+    exc: Exception, operation: str, identifier: TableIdentifier, kind: str = "", *, retryable: bool = False
+) -> StorageErrorDetail:
+    return StorageErrorDetail(
+        error_type=kind or type(exc).__name__,
+        operation=operation,
+        table=str(identifier),
+        message=redact(str(exc))[:2000],
+        retryable=retryable,
+    )
 
 
 def _conditions(exc: BaseException) -> list[str]:
@@ -160,6 +200,8 @@ def _reason(exc: BaseException) -> str:
     """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
     text = redact(str(exc))
     told = re.findall(
-        r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception)\)?:? ([^\n]+)", text
+        r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception|UnsupportedFileSystemException)"
+        r"\)?:? ([^\n]+)",
+        text,
     )
     return told[-1].strip() if told else text.splitlines()[0].partition(" SQLSTATE")[0]

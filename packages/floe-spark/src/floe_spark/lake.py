@@ -54,10 +54,9 @@ class Lake:
         try:
             return act()
         except Exception as exc:
-            spark = self.spark
-            if not is_refused(exc) or is_remote(spark):
+            if not is_refused(exc) or is_remote(self.spark):
                 raise
-            renew_catalog(spark, catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin))
+            renew_catalog(self.spark, catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin))
         return act()
 
 

@@ -15,6 +15,7 @@ from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import names_of
 from floe_iceberg.slices import slice_filter
+from floe_spark.errors import translate
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import table_name
 from floe_spark.origins import table_at, table_since
@@ -52,7 +53,13 @@ def read(
         checked = manager.scan(
             identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
         )
-        frame = _table(spark, identifier, checked, ref)
+        try:
+            frame = _table(spark, identifier, checked, ref)
+        except Exception as exc:
+            error = translate(exc, "spark.read", identifier)
+            if error is None:
+                raise
+            raise error from exc
         schema = checked.update(selected_fields=("*",)).projection()
         if slice is not None:
             frame = frame.where(filter_condition(slice_filter(slice, schema), schema))

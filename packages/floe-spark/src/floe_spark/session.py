@@ -7,11 +7,14 @@ import re
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -24,7 +27,7 @@ from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key, redact
 from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SparkConfig
 from floe_core.telemetry import operation
-from floe_spark.connect import forget_sessions
+from floe_spark.connect import forget_sessions, is_remote
 from floe_spark.names import quoted
 
 __all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_session"]
@@ -33,7 +36,7 @@ LOG_FILE = Path(".floe/logs/spark.log")
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _WIRE = ("org.apache.iceberg.shaded.org.apache.hc", "org.apache.hc", "org.apache.http", "software.amazon.awssdk")
-_TOKEN = f"spark.sql.catalog.{CATALOG_NAME}.token"
+_STALE_SECONDS = 600
 # Settings that hold several values: Floe's and the user's are joined.
 _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
 _OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -46,8 +49,8 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
     running = _running_session()
     if running is not None:
         _refuse_another_world(running, world)
-        if running.conf.get(_TOKEN, None) != world.get(_TOKEN):  # the file it is in was written anew
-            renew_catalog(running, world)
+        if any(running.conf.get(key, None) != world[key] for key in world if is_credential_key(key)):
+            renew_catalog(running, world)  # a secret was rotated
         return running
     conf = session_conf(settings, world, root=artifacts.root)
     with operation("spark.start", master=settings.master, remote=settings.remote):
@@ -60,12 +63,41 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
             # Otherwise Python functions would run on whatever `python3` is on the PATH, without this environment.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log = artifacts.root / LOG_FILE
+        jvm = _jvm_of_before()
+        if jvm is not None:
+            _make_ready(jvm, conf)
+            return _start(_builder(artifacts.name, conf), settings, log)
         secrets = {key: value for key, value in conf.items() if is_credential_key(key)}
         shown = {key: value for key, value in conf.items() if key not in secrets}
         with _standard_error_in(log), _handed_over(secrets, log.parent):
             spark = _start(_builder(artifacts.name, shown), settings, log)
         _keep_the_wire_quiet(spark)
         return spark
+
+
+def _jvm_of_before() -> Any:
+    """The JVM of an earlier session that was stopped: PySpark keeps it, with the settings it was started with."""
+    gateway = SparkContext._gateway
+    return None if gateway is None else gateway.jvm
+
+
+def _make_ready(jvm: Any, conf: Mapping[str, str]) -> None:
+    """Let nothing of another project's catalog, its secret least of all, be in the session that starts next."""
+    system = jvm.java.lang.System
+    for key in [str(key) for key in system.getProperties().stringPropertyNames()]:
+        if key.startswith("spark.sql.catalog."):
+            system.clearProperty(key)
+    missing = [
+        key
+        for key in ("spark.jars.packages", *_OPTIONS)
+        for one in re.split(r"[,\s]+", conf.get(key, ""))
+        if one and one not in (system.getProperty(key) or "")
+    ]
+    if missing:
+        raise ConfigurationError(
+            f"the JVM of this process was started for another project, without what this one needs (different: "
+            f"{', '.join(dict.fromkeys(missing))}); run this project in a process of its own"
+        )
 
 
 def _keep_the_wire_quiet(spark: SparkSession) -> None:
@@ -92,11 +124,16 @@ def _handed_over(secrets: Mapping[str, str], folder: Path) -> Iterator[None]:
         yield
         return
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    rest, own = _without_properties_file(before or "pyspark-shell")
+    for stale in folder.glob(".conf-*"):  # a process that was ended while its JVM started
+        if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
+            stale.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(prefix=".conf-", dir=folder)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
+            if own is not None:
+                file.write(f"{own.read_text(encoding='utf-8')}\n")
             file.writelines(f"{key}={_escaped(value)}\n" for key, value in secrets.items())
-        rest = before or "pyspark-shell"
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(name)} {rest}"
         yield
     finally:
@@ -105,6 +142,17 @@ def _handed_over(secrets: Mapping[str, str], folder: Path) -> Iterator[None]:
             os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
         else:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _without_properties_file(arguments: str) -> tuple[str, Path | None]:
+    """The arguments without the user's own properties file, and that file: Spark takes only one."""
+    words = shlex.split(arguments)
+    if "--properties-file" in words[:-1]:
+        place = words.index("--properties-file")
+        return shlex.join([*words[:place], *words[place + 2 :]]), Path(words[place + 1])
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
+    return arguments, defaults if defaults.is_file() else None
 
 
 def _escaped(value: str) -> str:
@@ -163,6 +211,11 @@ def renew_catalog(spark: SparkSession, world: Mapping[str, str]) -> None:
 
     Iceberg renews a token before it ends, but knows nothing of one that was revoked, or that others fetch for it.
     """
+    if is_remote(spark):
+        raise ConfigurationError(
+            "a secret of the catalog was rotated, and a session on a Spark Connect server cannot take a new one; stop "
+            "it with spark.stop(), and go on with a new one"
+        )
     for key, value in world.items():
         if key.startswith("spark.sql.catalog.") and spark.conf.get(key, None) != value:
             spark.conf.set(key, value)
@@ -182,8 +235,10 @@ def _running_session() -> SparkSession | None:
 
 def _refuse_another_world(running: SparkSession, world: Mapping[str, str]) -> None:
     """getOrCreate() would report the new settings and go on using the old catalog."""
-    apart = (*_LISTS, *_OPTIONS, _TOKEN)
-    differing = [key for key, value in world.items() if key not in apart and running.conf.get(key, None) != value]
+    apart = (*_LISTS, *_OPTIONS)
+    differing = [
+        key for key, value in world.items() if key not in apart and not _alike(key, running.conf.get(key, None), value)
+    ]
     if differing == ["spark.sql.session.timeZone"]:
         raise ConfigurationError(
             "the time zone of the Spark session was changed, and timestamps would shift; set it back with "
@@ -194,6 +249,13 @@ def _refuse_another_world(running: SparkSession, world: Mapping[str, str]) -> No
             f"a Spark session with another catalog configuration is already running (different: "
             f"{', '.join(sorted(differing))}); stop it first with spark.stop(), or run this project in its own process"
         )
+
+
+def _alike(key: str, running: str | None, wanted: str) -> bool:
+    """Is it the same setting? A secret may be rotated; whose it is may not change."""
+    if running is None or not is_credential_key(key):
+        return running == wanted
+    return not key.endswith(".credential") or running.partition(":")[0] == wanted.partition(":")[0]
 
 
 def _joined(*parts: Mapping[str, str]) -> dict[str, str]:
