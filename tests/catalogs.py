@@ -19,9 +19,12 @@ from floe_spark import Lake
 from floe_spark.session import catalog_conf
 from tests.servers.seaweedfs import BUCKET, SeaweedFS
 
-__all__ = ["CATALOGS", "SideLake", "polaris_lake", "rest_settings", "side_lake"]
+__all__ = ["CATALOGS", "WITHOUT_SEAWEEDFS", "SideLake", "polaris_lake", "rest_settings", "side_lake"]
 
-CATALOGS = ("embedded", "rest", "polaris")
+# The catalogs, and the fixtures that open them.
+CATALOGS = {"embedded": "lake", "rest": "rest_lake", "polaris": "polaris"}
+# For what is about the engines: SeaweedFS refuses folders with odd names, and Spark's first column as a partition.
+WITHOUT_SEAWEEDFS = ("embedded", "polaris")
 
 _POLARIS = ("FLOE_TEST_POLARIS_URI", "FLOE_TEST_POLARIS_WAREHOUSE", "FLOE_TEST_POLARIS_CREDENTIAL")
 NO_POLARIS = f"no Polaris is given: set {', '.join(_POLARIS)} (id:secret) to run this on one"

@@ -50,17 +50,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def rest_lake(lake: Lake, server: SeaweedFS) -> Lake:
+    return side_lake(lake, lake.artifacts.root / "rest", rest_settings(server))
+
+
+@pytest.fixture(scope="session")
+def polaris(lake: Lake) -> Iterator[Lake]:
+    with polaris_lake(lake, lake.artifacts.root / "polaris") as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session", params=CATALOGS)
-def catalog(request: pytest.FixtureRequest, lake: Lake) -> Iterator[Lake]:
+def catalog(request: pytest.FixtureRequest) -> Lake:
     """The lake of each catalog that the promises are tested on."""
-    root = lake.artifacts.root / request.param
-    if request.param == "embedded":
-        yield lake
-    elif request.param == "rest":
-        yield side_lake(lake, root, rest_settings(request.getfixturevalue("server")))
-    else:
-        with polaris_lake(lake, root) as polaris:
-            yield polaris
+    opened: Lake = request.getfixturevalue(CATALOGS[request.param])
+    return opened
 
 
 @pytest.fixture(scope="session", params=[ArrowEngine, SparkEngine], ids=lambda kind: kind.name)

@@ -6,8 +6,10 @@ import uuid
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.catalogs import CATALOGS, WITHOUT_SEAWEEDFS
 from tests.engines import ArrowEngine, SparkEngine, rows_of
 
 from floe_core.identifiers import TableIdentifier
@@ -40,6 +42,12 @@ _PRIMITIVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 ]
 
 Column = tuple[pa.DataType, st.SearchStrategy[Any]]
+
+
+@pytest.fixture(scope="session", params=WITHOUT_SEAWEEDFS)
+def catalog(request: pytest.FixtureRequest) -> Lake:
+    opened: Lake = request.getfixturevalue(CATALOGS[request.param])
+    return opened
 
 
 def _nullable(column: Column) -> st.SearchStrategy[Any]:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
+from tests.catalogs import CATALOGS, WITHOUT_SEAWEEDFS
 from tests.engines import BY_DAY, Engine, SparkEngine, day, events, rows_of, transform
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeError, SchemaEvolutionError
@@ -16,6 +17,12 @@ from floe_core.identifiers import TableIdentifier
 from floe_iceberg.changes import AddColumn
 from floe_spark import Lake, commits
 from floe_spark.frames import OUTSIDE
+
+
+@pytest.fixture(scope="session", params=WITHOUT_SEAWEEDFS)
+def catalog(request: pytest.FixtureRequest) -> Lake:
+    opened: Lake = request.getfixturevalue(CATALOGS[request.param])
+    return opened
 
 
 @pytest.mark.parametrize("words", ["n < 5", "n <= 5", "NOT n > 5", "n < 5 OR n = 100"])

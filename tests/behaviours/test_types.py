@@ -14,6 +14,7 @@ from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StructType
+from tests.catalogs import CATALOGS, WITHOUT_SEAWEEDFS
 from tests.engines import ArrowEngine, Engine, SparkEngine, rows_of, transform
 
 from floe_core.errors import FloeError, SchemaEvolutionError
@@ -56,6 +57,12 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any], str]] = {
     ),
     "map of lists": (pa.map_(pa.int64(), pa.list_(pa.float64())), [[(1, [0.5, None]), (2, [])], None], ""),
 }
+
+
+@pytest.fixture(scope="session", params=WITHOUT_SEAWEEDFS)
+def catalog(request: pytest.FixtureRequest) -> Lake:
+    opened: Lake = request.getfixturevalue(CATALOGS[request.param])
+    return opened
 
 
 @pytest.fixture(params=["arrow", "spark"])
