@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -102,7 +102,10 @@ class Operation:
             facts["detail"] = error.detail.model_dump_json(exclude_none=True)
         message = redact(f"{type(error).__name__}: {error}")
         self._span.set_status(trace.StatusCode.ERROR, message)
-        _log.bind(**{**facts, "error": message}).error(self._name)
+        if not getattr(error, "_floe_told", False):  # once, where it happened, and not again in everything around it
+            _log.bind(**{**facts, "error": message}).error(self._name)
+            with suppress(AttributeError):
+                error._floe_told = True  # type: ignore[attr-defined] # a mark of ours
 
 
 def warn(message: str, **facts: Any) -> None:

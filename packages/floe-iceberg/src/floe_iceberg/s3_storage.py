@@ -42,8 +42,8 @@ class S3StoragePlugin(StoragePlugin):
     def health_check(self) -> HealthStatus:
         settings = self._settings
         where = f"{settings.bucket} at {settings.endpoint or 'Amazon S3'}"
-        if settings.access_key_id is None:
-            return HealthStatus(healthy=True, message=f"{where}, with the keys that the catalog vends")
+        if settings.access_key_id is None:  # then they are the catalog's, or the machine's: a table will tell
+            return HealthStatus(healthy=True, message=f"{where}, without keys of its own; not looked at yet")
         from pyarrow.fs import FileSelector, FileType
 
         files = PyArrowFileIO(self.get_pyiceberg_properties()).fs_by_scheme("s3", settings.bucket)

@@ -193,7 +193,7 @@ class AskedForToken:
         kind = body.get("error") if isinstance(body, dict) else None
         if isinstance(kind, str):
             said = f"{shown(kind)}: {shown(str(body.get('error_description') or ''))}".rstrip(": .")
-        elif response.status_code in (401, 403) or _error_of(response):
+        elif response.status_code in (401, 403) or (_error_of(response) and response.status_code not in (404, 405)):
             said = _told(response) or str(response.status_code)
         else:
             return self.no_token(response)

@@ -173,7 +173,7 @@ class Diagnosis:
     def _know_warehouse(self) -> str:
         with translated("connect", self._settings.warehouse, namespace=True):
             self._plugin.connect()
-        return f"{address(self._settings.uri)} knows the warehouse '{self._settings.warehouse}'"
+        return f"{address(self._settings.uri)} answered for the warehouse '{self._settings.warehouse}'"
 
     def _list(self) -> str:
         count = len(self._plugin.list_namespaces())

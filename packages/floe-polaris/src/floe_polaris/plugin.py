@@ -156,7 +156,15 @@ class RestCatalogPlugin(CatalogPlugin):
             operation("polaris.list_namespaces", namespace=parent),
             translated("list_namespaces", parent or self._config.warehouse, namespace=True),
         ):
-            found = self.connect().list_namespaces(levels)
+            try:
+                found = self.connect().list_namespaces(levels)
+            except NoSuchNamespaceError as exc:
+                if levels:
+                    raise
+                raise FloeStorageError(
+                    f"the catalog knows no warehouse '{self._config.warehouse}', or does not show it to this "
+                    f"principal; check catalog.warehouse in floe.yaml, and its roles"
+                ) from exc
             # Some servers list grandchildren too.
             return sorted({".".join(one) for one in found if len(one) == len(levels) + 1})
 
