@@ -115,11 +115,11 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Short]:
 
         def before(address: str) -> str:
             stores.append(stack.enter_context(fault_proxy(address)))
-            return stores[0].uri
+            return stores[-1].uri
 
         server = stack.enter_context(seaweedfs_server(tmp_path_factory.mktemp("short"), s3_endpoint=before))
         catalog = stack.enter_context(fault_proxy(server.catalog_uri))
-        yield Short(server, catalog, stores[0])
+        yield Short(server, catalog, stores[-1])
 
 
 SMALL_FILES = {"write.target-file-size-bytes": "20000"}

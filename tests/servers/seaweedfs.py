@@ -113,11 +113,18 @@ def seaweedfs_server(
     """
     (folder / "data").mkdir(parents=True, exist_ok=True)
     names = [*_PORTS, *(f"{name}.grpc" for name in _PORTS), "admin", "admin.grpc", "iceberg"]
-    ports = _free_ports(names)
-    endpoint = s3_endpoint(f"http://127.0.0.1:{ports['s3']}")
-    server = SeaweedFS(folder, "floe", secrets.token_hex(12), ports, vended_seconds, endpoint)
-    _write_settings(server)
-    server.start()
+    for attempt in range(3):
+        ports = _free_ports(names)
+        endpoint = s3_endpoint(f"http://127.0.0.1:{ports['s3']}")
+        server = SeaweedFS(folder, "floe", secrets.token_hex(12), ports, vended_seconds, endpoint)
+        _write_settings(server)
+        try:
+            server.start()
+            break
+        except RuntimeError:  # somebody took one of the ports between our look and the server's
+            server.stop(kill=True)
+            if attempt == 2:
+                raise
     try:
         yield server
     finally:
