@@ -22,6 +22,8 @@ from floe_runtime.demo import check_figures
 from floe_runtime.templates import copy_template
 from floe_spark import Lake
 
+pytestmark = pytest.mark.full  # two whole pipelines
+
 TABLES = ("gold.daily_revenue", "gold.top_products", "silver.orders", "silver.rejected_orders")
 
 

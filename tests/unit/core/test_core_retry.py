@@ -37,7 +37,7 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     made = Time()
-    monkeypatch.setattr("floe_core.retry.time.sleep", made.sleep)
+    monkeypatch.setattr("floe_core.retry._sleep", made.sleep)
     monkeypatch.setattr("circuitbreaker.monotonic", lambda: made.now)
     return made
 

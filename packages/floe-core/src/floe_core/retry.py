@@ -8,9 +8,9 @@ says went without an answer, all their attempts used, it opens, and calls fail a
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from time import sleep as _sleep
 from typing import TypeVar
 
 from circuitbreaker import (  # type: ignore[import-untyped] # no stubs
@@ -178,7 +178,7 @@ class Retry:
             retry=retry_if_exception(lambda exc: self._is_transient(exc) and not isinstance(exc, FloeError)),
             stop=_Enough(self._config, self._retry_after),
             wait=self._wait,
-            sleep=lambda seconds: time.sleep(seconds),
+            sleep=lambda seconds: _sleep(seconds),
             before_sleep=_note_retry,
             reraise=True,
         )

@@ -63,6 +63,7 @@ class VendedFileIO(PyArrowFileIO):
     def _prepare(self) -> None:
         self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._made: dict[tuple[str, str | None], FileSystem] = {}
+        self._protect()
         self._begin()
         self.fs_by_scheme = self._fresh
 

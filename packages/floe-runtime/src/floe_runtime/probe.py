@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from floe_core.errors import FloeError, PermissionDeniedError, StorageAuthenticationError
+from floe_core.errors import FloeError, FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
 from floe_iceberg.purge import finish_purge, reached_files
@@ -51,7 +51,9 @@ class Probe:
 
     def write(self) -> str:
         """By PyIceberg, with the credentials that the catalog vends or those of `storage`."""
-        self._properties = self.lake.tables.catalog_plugin.vend_credentials(str(self.table), ["read", "write"])
+        # With what PyIceberg gets at the files: what the catalog vends, or what `storage` says.
+        properties = self.lake.tables.load_table(self.table).io.properties
+        self._properties = {key: str(value) for key, value in properties.items() if key.startswith("s3.")}
         self._refuse_other_storage()
         with _needing("TABLE_WRITE_DATA", "write"), self._storing():
             self.lake.tables.write_data(self.table, pa.table({"id": list(range(_ROWS))}), mode=WriteMode.APPEND)
@@ -118,17 +120,13 @@ class Probe:
     def _storing(self) -> Iterator[None]:
         try:
             yield
-        except StorageAuthenticationError:
-            raise
-        except OSError as exc:
-            told = str(exc).splitlines()[0]
-            if "ACCESS_DENIED" in told or "HTTP status 403" in told or "INVALID_ACCESS_KEY_ID" in told:
-                advice = "It does not let these credentials in: see what the catalog may vend, or the keys in storage"
-            else:
-                advice = "See that the store can be reached from this machine under that address (storage.endpoint)"
+        except (FloeStorageError, OSError) as exc:
+            if isinstance(exc, FloeStorageError) and type(exc) is not FloeStorageError:
+                raise  # it says what it is
+            told = str(exc.__cause__ or exc).splitlines()[0]
             raise FloeError(
                 f"the catalog agreed, and the object store at {self._store} did not ({self._credentials}): {told}. "
-                f"{advice}"
+                f"See that the store can be reached from this machine under that address (storage.endpoint)"
             ) from exc
 
     @property
