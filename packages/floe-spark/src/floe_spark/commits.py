@@ -160,7 +160,9 @@ class Commit:
                 error = self._explained(failure)
                 if error is None:
                     raise failure
-                if not _met_commits(error) or number >= self._attempts(_ATTEMPTS_MORE):
+                # A server that is starting may know no table for a moment: the control plane is asked, too.
+                mistaken = isinstance(error, TableNotFoundError) and number < _DOUBTFUL_ATTEMPTS and self._is_there()
+                if not mistaken and (not _met_commits(error) or number >= self._attempts(_ATTEMPTS_MORE)):
                     raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
@@ -180,6 +182,11 @@ class Commit:
                         max_age=timedelta(days=1),
                     )
         return name
+
+    def _is_there(self) -> bool:
+        with suppress(FloeError):
+            return self._loaded() is not None
+        return False
 
     def _arrived(self, branch: str) -> bool:
         with suppress(FloeError):
