@@ -14,6 +14,7 @@ from floe_core.redaction import SPARK_REDACTION_REGEX
 from floe_core.spec import S3StorageConfig, SparkConfig, SqlCatalogConfig
 from floe_iceberg.s3_storage import S3StoragePlugin
 from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_spark import session
 from floe_spark.errors import java_classes
 from floe_spark.session import catalog_conf, session_conf
 
@@ -102,3 +103,23 @@ def test_spark_redacts_every_credential_like_key(key: str) -> None:
 )  # fmt: skip
 def test_the_java_exception_is_found_in_what_either_kind_of_session_prints(text: str, expected: list[str]) -> None:
     assert java_classes(RuntimeError(text)) == expected
+
+
+def test_a_rotated_secret_is_the_same_world_and_another_principal_is_not() -> None:
+    credential, token = "spark.sql.catalog.lake.credential", "spark.sql.catalog.lake.token"
+    assert session._alike(credential, "floe:old", "floe:new:er")
+    assert not session._alike(credential, "guest:old", "floe:old")
+    assert not session._alike(credential, None, "floe:old")
+    assert session._alike(token, "old", "new")
+    assert session._alike("spark.sql.catalog.lake.s3.secret-access-key", "old", "new")
+    assert not session._alike("spark.sql.catalog.lake.uri", "https://a", "https://b")
+
+
+def test_the_users_own_properties_file_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "my own.conf"
+    given = f"--properties-file '{own}' --name x pyspark-shell"
+    assert session._without_properties_file(given) == ("--name x pyspark-shell", own)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert session._without_properties_file("pyspark-shell") == ("pyspark-shell", None)
+    (tmp_path / "spark-defaults.conf").write_text("spark.mine yes\n")
+    assert session._without_properties_file("pyspark-shell") == ("pyspark-shell", tmp_path / "spark-defaults.conf")

@@ -1,0 +1,99 @@
+"""What a failure of Spark means, by the words in which classic and Connect sessions tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from floe_core import errors as floe
+from floe_core.identifiers import TableIdentifier
+from floe_spark.errors import is_refused, translate
+
+TABLE = TableIdentifier.from_string("bronze.orders")
+STAGE = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed:"
+
+
+class Told(Exception):  # noqa: N818 - as PySpark would raise it
+    """A failure of Spark in its words."""
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "told"),
+    [
+        (
+            "org.apache.iceberg.exceptions.NotAuthorizedException: Not authorized: ",
+            floe.CatalogAuthenticationError,
+            "Authentication failed: check catalog credentials in floe.yaml",
+        ),
+        (
+            "org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no",
+            floe.PermissionDeniedError,
+            "Ask for that privilege",
+        ),
+        (
+            "org.apache.iceberg.exceptions.BadRequestException: can't add snapshot with sequence number 7, must be > 7",
+            floe.ConcurrencyConflictError,
+            "run it again",
+        ),
+        (
+            (
+                f"{STAGE} software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. "
+                f"(Service: S3, Status Code: 400, Request ID: null)"
+            ),
+            floe.StorageAuthenticationError,
+            "the catalog agreed and the object store did not",
+        ),
+        (
+            (
+                f"{STAGE} software.amazon.awssdk.services.s3.model.AccessDeniedException: Access Denied. (Service: S3, "
+                f"Status Code: 403, Request ID: 1)"
+            ),
+            floe.StorageAuthenticationError,
+            "Check the keys in storage",
+        ),
+        (
+            'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
+            floe.FloeStorageError,
+            "Write storage: {type: s3, bucket: …} into floe.yaml",
+        ),
+        (
+            "software.amazon.awssdk.services.s3.model.NoSuchBucketException: The specified bucket does not exist",
+            floe.FloeStorageError,
+            "check storage.bucket",
+        ),
+        (
+            "software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request: refused",
+            floe.FloeStorageError,
+            "Check storage.endpoint",
+        ),
+    ],
+)
+def test_what_spark_met_says_what_to_do(words: str, kind: type[floe.FloeError], told: str) -> None:
+    error = translate(Told(words), "spark.append", TABLE)
+    assert type(error) is kind
+    assert told in str(error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{STAGE} ValueError: crm: com.acme.NotAuthorizedException: not you",
+        f"{STAGE} org.apache.iceberg.exceptions.NotAuthorizedException: said a function of the user",
+        "java.nio.file.AlreadyExistsException: /data/out",
+        "com.acme.ForbiddenException: no",
+        "java.lang.IllegalStateException: something else",
+    ],
+)
+def test_what_others_raise_under_the_same_names_is_not_taken_for_the_catalogs(words: str) -> None:
+    assert translate(Told(words), "spark.append", TABLE) is None
+
+
+def test_only_the_catalog_refuses_a_token() -> None:
+    refused = Told("org.apache.iceberg.exceptions.NotAuthorizedException: Not authorized: ")
+    explained = floe.CatalogAuthenticationError("Authentication failed")
+    explained.__cause__ = refused
+    assert is_refused(refused)
+    assert is_refused(explained)
+    assert not is_refused(Told("com.acme.NotAuthorizedException: not you"))
+    own_cause = floe.FloeStorageError("refused")
+    own_cause.__cause__ = own_cause
+    assert not is_refused(own_cause)
