@@ -43,7 +43,7 @@ from floe_polaris.files import VendedFileIO, vended_by
 from floe_polaris.http import USER_AGENT, Clock, create_session
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
 
-__all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers"]
+__all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers", "token_source"]
 
 # A property of every table made here: whether a table that is there is the one that was asked for.
 CREATE_ID = "floe.create-id"
@@ -77,13 +77,14 @@ def create_catalog(
     retry = Retry(settings.retry, server, is_transient=is_transient, retry_after=retry_after)
     with operation("polaris.connect", uri=settings.uri, warehouse=settings.warehouse):
         return PolarisCatalog(
-            name, settings, session, _token_source(config, settings, session, retry, root), retry, file_properties or {}
+            name, settings, session, token_source(config, settings, session, retry, root), retry, file_properties or {}
         )
 
 
-def _token_source(
+def token_source(
     config: RestCatalogConfig, settings: RestCatalogConfig, session: requests.Session, retry: Retry, root: Path
 ) -> TokenSource:
+    """Where the token of these settings comes from; `config` still has its references, to read a file again."""
     if settings.credentials is not None:
         elsewhere = settings.oauth2_server_uri
         server = Server(
@@ -443,7 +444,7 @@ class PolarisCatalog(RestCatalog):
         try:
             before = self._ask(lambda: self._metadata(identifier))
         except PermissionDeniedError:  # who may drop it need not be one who may look at it: then it is asked once
-            self._ask(lambda: _done(drop(identifier, purge_requested)), _again)
+            self._ask(lambda: _done(drop(identifier, purge_requested)), _not_again)
             return
         if before is None:
             raise NoSuchTableError(f"Table does not exist: {identifier}")
@@ -471,7 +472,7 @@ def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
     return {} if realm is None else {"Polaris-Realm": realm}
 
 
-def _again(failure: Exception) -> bool | None:
+def _not_again(failure: Exception) -> bool | None:
     """In the place of a look: what cannot be looked at is not repeated."""
     raise failure
 

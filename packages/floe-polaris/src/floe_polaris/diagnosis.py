@@ -25,7 +25,7 @@ from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import RestCatalogConfig
 from floe_iceberg.errors import translated
-from floe_polaris.catalog import PolarisCatalog, _token_source, extra_headers
+from floe_polaris.catalog import PolarisCatalog, extra_headers, token_source
 from floe_polaris.failures import Server, address, is_transient, retry_after
 from floe_polaris.http import CONNECT_SECONDS, Clock, create_session
 from floe_polaris.tokens import ClientCredentials, GivenToken
@@ -142,9 +142,9 @@ class Diagnosis:
     def _fetch_token(self) -> str:
         settings = self._settings
         retry = Retry(settings.retry, "the catalog", is_transient=is_transient, retry_after=retry_after)
-        source = _token_source(self._config, settings, self._session, retry, self._root)
+        source = token_source(self._config, settings, self._session, retry, self._root)
         if isinstance(source, ClientCredentials) and settings.credentials is not None:
-            answer = source._answered()
+            answer = source.answered()
             protect_for_now(answer.access_token.get_secret_value())
             life = "no end told" if isinf(answer.life) else f"good for {_span(answer.life)}"
             return f"fetched for '{settings.credentials.client_id}' with the scope '{settings.scope}', {life}"

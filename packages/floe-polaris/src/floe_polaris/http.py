@@ -19,7 +19,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.redaction import protect
 from floe_core.references import uri_password
 
-__all__ = ["USER_AGENT", "Clock", "create_session"]
+__all__ = ["USER_AGENT", "Clock", "check_authorities", "create_session"]
 
 USER_AGENT = f"Floe/{__version__} PyIceberg/{pyiceberg.__version__}"
 # A host that is there accepts a connection at once; one that is not would keep us for minutes.
@@ -51,7 +51,7 @@ class _TimeLimited(HTTPAdapter):
 def create_session(*, timeout_seconds: float, ca_bundle: Path | None) -> requests.Session:
     """A session that several threads may use; proxies are those of the environment."""
     if ca_bundle is not None:
-        _check_authorities(ca_bundle)
+        check_authorities(ca_bundle)
     session = requests.Session()
     adapter = _TimeLimited(timeout_seconds, ca_bundle)
     session.mount("http://", adapter)
@@ -62,7 +62,8 @@ def create_session(*, timeout_seconds: float, ca_bundle: Path | None) -> request
     return session
 
 
-def _check_authorities(ca_bundle: Path) -> None:
+def check_authorities(ca_bundle: Path) -> None:
+    """Refuse what is not a PEM file with certificates in it."""
     if not ca_bundle.is_file():
         raise ConfigurationError(f"catalog.ca_bundle: there is no file {ca_bundle}; put the authorities' PEM there")
     try:

@@ -168,12 +168,13 @@ class ClientCredentials(TokenSource):
     def _fetched(self) -> _Token:
         with operation("polaris.authenticate", scope=self._form["scope"], server=self._server.uri):
             asked = time.monotonic()
-            answer = self._answered()
+            answer = self.answered()
             text = checked_token(answer.access_token.get_secret_value(), "What the token endpoint gave")
             protect_for_now(text)
             return _Token(text, asked + answer.life - min(answer.life / 5, _LONGEST_MARGIN), asked + answer.life)
 
-    def _answered(self) -> _Answer:
+    def answered(self) -> _Answer:
+        """What the token endpoint gives now, asked as often as catalog.retry says."""
         attempts = 0
 
         def ask() -> _Answer:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from floe_core.errors import ConfigurationError
 from floe_core.java import java_executable, java_problem
+from floe_polaris.http import check_authorities
 
 __all__ = ["java_trust_options"]
 
@@ -21,7 +22,8 @@ _PASSWORD = "changeit"  # noqa: S105
 
 def java_trust_options(bundle: Path, folder: Path) -> str:
     """The options of a JVM that trusts what is in the bundle; the store is made once and kept in the folder."""
-    text = _read(bundle)
+    check_authorities(bundle)
+    text = bundle.read_text(encoding="utf-8", errors="replace")
     store = folder / f"truststore-{hashlib.sha256(text.encode()).hexdigest()[:16]}.p12"
     if not store.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,12 +32,6 @@ def java_trust_options(bundle: Path, folder: Path) -> str:
             made.replace(store)
     options = (f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}")
     return " ".join(shlex.quote(one) for one in options)
-
-
-def _read(bundle: Path) -> str:
-    if not bundle.is_file():
-        raise ConfigurationError(f"catalog.ca_bundle: there is no file {bundle}; put the authorities' PEM there")
-    return bundle.read_text(encoding="utf-8", errors="replace")
 
 
 def _java_home() -> Path:
@@ -52,8 +48,6 @@ def _java_home() -> Path:
 
 def _made(bundle: Path, text: str, place: Path) -> Path:
     certificates = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.S)
-    if not certificates:
-        raise ConfigurationError(f"catalog.ca_bundle: {bundle} holds no certificate; it must be a PEM file")
     home = _java_home()
     store = place / "store"
     shipped, keytool = home / "lib" / "security" / "cacerts", home / "bin" / "keytool"

@@ -185,7 +185,8 @@ class Commit:
 
     def _is_there(self) -> bool:
         with suppress(FloeError):
-            return self._loaded() is not None
+            self._loaded()
+            return True
         return False
 
     def _arrived(self, branch: str) -> bool:

@@ -102,7 +102,8 @@ def _make_ready(jvm: Any, conf: Mapping[str, str]) -> None:
 
 def _keep_the_wire_quiet(spark: SparkSession) -> None:
     """At level DEBUG, HTTP clients log every header and body, tokens and keys among them."""
-    log4j = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009 - a JVM that was started here has one
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
     for name in _WIRE:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
 
