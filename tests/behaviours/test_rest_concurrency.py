@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.catalogs import rest_settings
+from tests.catalogs import rest_settings, side_lake
 from tests.engines import BY_DAY, days, events, rows_of
 from tests.faults.processes import Project, Writer
+from tests.faults.proxy import Answer, Request, fault_proxy
 from tests.servers.seaweedfs import SeaweedFS
 
 from floe_core.compiler import compile_project
@@ -23,7 +24,7 @@ APPENDS = 12
 
 
 @pytest.fixture(scope="module")
-def project(server: SeaweedFS, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def served(server: SeaweedFS, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project that other processes open; they do not have this one's environment."""
     root = tmp_path_factory.mktemp("served")
     (root / "secret").write_text(server.secret)
@@ -35,9 +36,9 @@ def project(server: SeaweedFS, tmp_path_factory: pytest.TempPathFactory) -> Proj
 
 
 @pytest.fixture(scope="module")
-def writers(project: Project) -> Iterator[list[Writer]]:
+def writers(served: Project) -> Iterator[list[Writer]]:
     """Three processes that write with Arrow, and one with Spark."""
-    made = [Writer(project, kind) for kind in ("arrow", "arrow", "arrow", "spark")]
+    made = [Writer(served, kind) for kind in ("arrow", "arrow", "arrow", "spark")]
     for one in made:
         one.wait_until_ready()
     yield made
@@ -46,8 +47,8 @@ def writers(project: Project) -> Iterator[list[Writer]]:
 
 
 @pytest.fixture
-def here(project: Project) -> Lake:
-    return project.open()
+def here(served: Project) -> Lake:
+    return served.open()
 
 
 def test_appends_of_four_processes_all_land_once(writers: list[Writer], here: Lake, table: TableIdentifier) -> None:
@@ -86,27 +87,40 @@ def test_a_slice_holds_the_rows_of_one_writer(writers: list[Writer], here: Lake,
     assert conflicts < 16
 
 
-def test_a_table_that_three_create_at_once_is_one_table(
-    writers: list[Writer], here: Lake, table: TableIdentifier
+def test_a_creation_that_was_acknowledged_and_not_kept_is_appended(
+    lake: Lake,
+    server: SeaweedFS,
+    here: Lake,
+    table: TableIdentifier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SeaweedFS acknowledges several creations at once and keeps one: Floe looks, and appends to that."""
-    for number in range(5):
-        one = TableIdentifier(namespace=table.namespace, name=f"events_{number}")
+    with fault_proxy(server.catalog_uri) as proxy:
+        # With its own keys: vended ones would be those of the table that is not kept.
+        monkeypatch.setenv("FLOE_TEST_S3_KEY", server.key)
+        keys = ', access_key_id: "${env:FLOE_TEST_S3_KEY}", secret_access_key: "${env:FLOE_TEST_REST_SECRET}"'
+        settings = rest_settings(server, uri=proxy.uri, catalog="  access_delegation: none\n", storage=keys)
+        writing = side_lake(lake, tmp_path, settings).tables
 
-        def create(place: int, one: TableIdentifier = one) -> None:
-            writers[place].write(one, pa.table({"id": [place]}), mode="append")
+        def lost_to_somebody_else(request: Request, forward: Callable[..., Answer]) -> Answer | None:
+            if b"assert-create" not in request.body:
+                return forward()
+            here.tables.write_data(table, pa.table({"id": [1]}), mode="append")
+            return forward(path=f"{request.path}_not_kept")
 
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(create, range(3)))
-        assert sorted(here.tables.scan(one).to_arrow()["id"].to_pylist()) == [0, 1, 2]
+        with proxy.intercepted(lost_to_somebody_else):
+            result = writing.write_data(table, pa.table({"id": [2]}), mode="append")
+    assert sorted(here.tables.scan(table).to_arrow()["id"].to_pylist()) == [1, 2]
+    assert here.tables.current_snapshot(table) == result
 
 
 def test_a_writer_killed_at_any_moment_is_repeated_without_a_second_write(
-    project: Project, here: Lake, table: TableIdentifier, tmp_path: Path
+    served: Project, here: Lake, table: TableIdentifier, tmp_path: Path
 ) -> None:
     here.tables.write_data(table, pa.table({"id": [-1]}), mode="append")
     for number, moment in enumerate(("while it stages files", "before the commit", "after the commit")):
-        victim = Writer(project, "arrow", dies=moment)
+        victim = Writer(served, "arrow", dies=moment)
         victim.wait_until_ready()
         victim.ask(table, pa.table({"id": [number]}), mode="append", write_id=f"write-{number}")
         victim.wait_until_dead()
