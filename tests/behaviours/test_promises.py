@@ -507,7 +507,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "slice and filter": ({"mode": "overwrite", "slice": days(0), "overwrite_filter": "id = 1"}, "exclude each other"),
     "a filter for an append": ({"mode": "append", "overwrite_filter": "id = 1"}, "mode is append"),
     "an upsert without keys": ({"mode": "upsert"}, "say keys"),
-    "an upsert of a slice": ({"mode": "upsert", "keys": ["id"], "slice": days(0)}, "neither slice nor filter"),
+    "an upsert of a filter": ({"mode": "upsert", "keys": ["id"], "overwrite_filter": "id = 1"}, "mode is upsert"),
     "keys for an append": ({"mode": "append", "keys": ["id"]}, "keys are for upserts"),
     "a key that is not there": ({"mode": "upsert", "keys": ["idd"]}, "no column 'idd'"),
     "a filter on a column that is not there": (

@@ -260,7 +260,7 @@ def test_an_empty_frame_clears_what_the_filter_matches(lake: Lake, table: TableI
         ({"branch": "closed"}, "is a tag"),
         ({"validate_from": 42}, "no snapshot 42"),
         ({"mode": "upsert"}, "say keys"),
-        ({"mode": "upsert", "keys": ["id"], "slice": window(timedelta(0))}, "neither slice nor filter"),
+        ({"mode": "upsert", "keys": ["id"], "overwrite_filter": "id = 1"}, "mode is upsert"),
         ({"keys": ["id"]}, "keys are for upserts"),
     ],
 )

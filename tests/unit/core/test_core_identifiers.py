@@ -23,6 +23,10 @@ def utc(day: int, hour: int = 0) -> datetime:
     return datetime(2024, 3, day, hour, tzinfo=timezone.utc)
 
 
+def windows_of(one: TableSlice) -> list[ColumnRange]:
+    return [condition for part in one.parts for condition in part if isinstance(condition, ColumnRange)]
+
+
 @pytest.mark.parametrize(
     ("text", "namespace", "name"),
     [
@@ -125,12 +129,12 @@ def test_the_lineage_of_a_namespace_is_outermost_first() -> None:
 def test_windows_that_touch_or_overlap_become_one() -> None:
     touching = TableSlice.of_windows("ts", [(utc(1), utc(2)), (utc(2), utc(3))])
     overlapping = TableSlice.of_windows("ts", [(utc(1), utc(2, 12)), (utc(2), utc(3)), (utc(1, 3), utc(1, 4))])
-    assert touching == overlapping == TableSlice(ranges=(ColumnRange(column="ts", start=utc(1), end=utc(3)),))
+    assert touching == overlapping == TableSlice(parts=((ColumnRange(column="ts", start=utc(1), end=utc(3)),),))
 
 
 def test_gaps_between_windows_are_kept() -> None:
     gap = TableSlice.of_windows("ts", [(utc(5), utc(6)), (utc(1), utc(2)), (utc(3), utc(4))])
-    assert [(part.start.day, part.end.day) for part in gap.ranges] == [(1, 2), (3, 4), (5, 6)]
+    assert [(part.start.day, part.end.day) for part in windows_of(gap)] == [(1, 2), (3, 4), (5, 6)]
 
 
 def test_a_slice_reads_like_a_sentence_in_utc() -> None:
@@ -150,11 +154,12 @@ def test_a_slice_covers_exactly_its_windows_in_any_order(hours: list[tuple[int, 
     merged = TableSlice.of_windows("ts", windows)
     covered = [
         hour
-        for part in merged.ranges
+        for part in windows_of(merged)
         for hour in range(int((part.start - begin) / timedelta(hours=1)), int((part.end - begin) / timedelta(hours=1)))
     ]
     assert covered == sorted({hour for start, length in hours for hour in range(start, start + length)})
-    assert all(one.end < other.start for one, other in zip(merged.ranges, merged.ranges[1:], strict=False))
+    parts = windows_of(merged)
+    assert all(one.end < other.start for one, other in zip(parts, parts[1:], strict=False))
     order.shuffle(windows)
     assert TableSlice.of_windows("ts", windows) == merged
 

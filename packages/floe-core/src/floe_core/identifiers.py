@@ -6,15 +6,27 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Self
 
 from floe_core.errors import ConfigurationError
 
-__all__ = ["ColumnRange", "Name", "Namespace", "TableIdentifier", "TableSlice", "check_name"]
+__all__ = [
+    "ColumnRange",
+    "ColumnValues",
+    "Condition",
+    "Name",
+    "Namespace",
+    "TableIdentifier",
+    "TableSlice",
+    "check_name",
+]
 
 _MAX_NAME = 128
+# As many values or parts as a text about a slice names.
+_SHOWN = 5
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
@@ -106,14 +118,26 @@ def _in_utc(moment: datetime) -> datetime:
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ValueError(f"no time zone {name!r} is known here") from None
+    return name
+
+
 class ColumnRange(BaseModel):
-    """The rows of a column from `start` up to, not including, `end`; both in UTC."""
+    """The rows of a column from `start` up to, not including, `end`.
+
+    Moments are kept in UTC. Columns that know no zone, dates and timestamps without one, show the clock of `zone`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str
     start: Moment
     end: Moment
+    zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -121,32 +145,105 @@ class ColumnRange(BaseModel):
             raise ValueError(f"start {self.start} is not before end {self.end}")
         return self
 
+    def local(self, moment: datetime) -> datetime:
+        """What a clock in the zone shows at this moment; `fold` tells the second of two equal times."""
+        return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
+
+    def is_ambiguous(self, moment: datetime) -> bool:
+        """Does a clock in the zone show this time twice, because it is put back?"""
+        local = moment.astimezone(ZoneInfo(self.zone))
+        return local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
+
     def __str__(self) -> str:
-        return f"{self.column} from {self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
+        start, end = self.local(self.start), self.local(self.end)
+        return f"{self.column} from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} {self.zone}"
 
 
-class TableSlice(BaseModel):
-    """A set of rows of a table that a write replaces as a whole: the union of its ranges."""
+class ColumnValues(BaseModel):
+    """The rows of a column with one of these values, written as text; the column's type says what they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ranges: tuple[ColumnRange, ...] = Field(min_length=1)
-
-    @classmethod
-    def of_windows(cls, column: str, windows: Iterable[tuple[datetime, datetime]]) -> TableSlice:
-        """The union of time windows on one column; windows that touch become one."""
-        parts = [ColumnRange(column=column, start=start, end=end) for start, end in windows]
-        merged: list[ColumnRange] = []
-        for part in sorted(parts, key=lambda part: part.start):
-            if merged and part.start <= merged[-1].end:
-                end = max(merged[-1].end, part.end)
-                merged[-1] = ColumnRange(column=column, start=merged[-1].start, end=end)
-            else:
-                merged.append(part)
-        return cls(ranges=tuple(merged))
+    column: str
+    values: tuple[str, ...] = Field(min_length=1)
 
     def __str__(self) -> str:
-        return "; ".join(str(one) for one in self.ranges)
+        shown = ", ".join(repr(one) for one in self.values[:_SHOWN])
+        if len(self.values) == 1:
+            return f"{self.column} = {shown}"
+        more = f" and {len(self.values) - _SHOWN} more" if len(self.values) > _SHOWN else ""
+        return f"{self.column} in ({shown}{more})"
+
+
+Condition = ColumnRange | ColumnValues
+
+
+class TableSlice(BaseModel):
+    """A set of rows of a table that a write replaces as a whole: the union of its parts.
+
+    A part is the rows that meet all its conditions: of one day, or of one day and one city.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parts: tuple[tuple[Condition, ...], ...] = Field(min_length=1)
+
+    @classmethod
+    def of_windows(cls, column: str, windows: Iterable[tuple[datetime, datetime]], *, zone: str = "UTC") -> TableSlice:
+        """The union of time windows on one column; windows that touch become one."""
+        return cls.union((ColumnRange(column=column, start=start, end=end, zone=zone),) for start, end in windows)
+
+    @classmethod
+    def of_values(cls, column: str, values: Iterable[str]) -> TableSlice:
+        """The rows with one of these values in a column."""
+        return cls.union((ColumnValues(column=column, values=(value,)),) for value in values)
+
+    @classmethod
+    def union(cls, parts: Iterable[Sequence[Condition]]) -> TableSlice:
+        """The same rows in as few parts as can be told at a glance: thirty days of two cities are one part."""
+        merged = list(dict.fromkeys(tuple(part) for part in parts))
+        for place in range(min((len(part) for part in merged), default=0)):
+            merged = _merged(merged, place)
+        return cls(parts=tuple(merged))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns it speaks of, each once."""
+        return tuple(dict.fromkeys(condition.column for part in self.parts for condition in part))
+
+    def __str__(self) -> str:
+        told = [" and ".join(str(condition) for condition in part) for part in self.parts[:_SHOWN]]
+        if len(self.parts) > _SHOWN:
+            told.append(f"and {len(self.parts) - _SHOWN} more")
+        return "; ".join(told)
+
+
+def _merged(parts: Sequence[tuple[Condition, ...]], place: int) -> list[tuple[Condition, ...]]:
+    """Parts that differ in this condition only, as one."""
+    alike: dict[tuple[object, ...], list[tuple[Condition, ...]]] = {}
+    for part in parts:
+        one = part[place]
+        kind = one.column, one.zone if isinstance(one, ColumnRange) else None
+        alike.setdefault((part[:place], kind, part[place + 1 :]), []).append(part)
+    return [
+        (*same[0][:place], one, *same[0][place + 1 :])
+        for same in alike.values()
+        for one in _union([part[place] for part in same])
+    ]
+
+
+def _union(conditions: Sequence[Condition]) -> list[Condition]:
+    """Windows that touch become one, values stand together; all are of one column and of one kind."""
+    values = [value for one in conditions if isinstance(one, ColumnValues) for value in one.values]
+    if values:
+        return [ColumnValues(column=conditions[0].column, values=tuple(sorted(set(values))))]
+    windows: list[ColumnRange] = []
+    for one in sorted((one for one in conditions if isinstance(one, ColumnRange)), key=lambda one: one.start):
+        if windows and one.start <= windows[-1].end:
+            windows[-1] = windows[-1].model_copy(update={"end": max(windows[-1].end, one.end)})
+        else:
+            windows.append(one)
+    return list(windows)
 
 
 def _name_error(what: str, exc: ValidationError) -> ConfigurationError:

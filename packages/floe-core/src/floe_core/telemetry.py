@@ -79,6 +79,7 @@ class Operation:
         self._name = name
         self._span = span
         self._attributes: dict[str, Any] = {}
+        self._reached: list[tuple[str, float]] = []
         self.set(**attributes)
 
     def set(self, **attributes: Any) -> None:
@@ -90,7 +91,16 @@ class Operation:
 
     def event(self, name: str) -> None:
         """Note a state the operation has reached."""
+        self._reached.append((name, time.perf_counter()))
         self._span.add_event(name)
+
+    def seconds(self) -> dict[str, float]:
+        """How long the operation was in each of its states; the last one lasts until now."""
+        spent: dict[str, float] = {}
+        ends = [began for _, began in self._reached[1:]] + [time.perf_counter()]
+        for (name, began), ended in zip(self._reached, ends, strict=True):
+            spent[name] = spent.get(name, 0.0) + ended - began
+        return spent
 
     def _finish(self, seconds: float, error: BaseException | None) -> None:
         facts = {**self._attributes, "seconds": round(seconds, 3)}

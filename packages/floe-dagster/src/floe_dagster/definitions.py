@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster import AssetsDefinition, Definitions, in_process_executor, mem_io_manager
+from dagster import AssetKey, AssetsDefinition, Definitions, in_process_executor, mem_io_manager
 
 from floe_core.artifacts import CompiledArtifacts, contract_path
 from floe_core.compiler import SPEC_FILE, is_stale
 from floe_core.errors import ConfigurationError
-from floe_core.identifiers import TableIdentifier
+from floe_dagster.assets import table_of
 from floe_dagster.io_manager import IcebergIOManager
+from floe_dagster.options import output_options
+from floe_dagster.partitions import partitioning
 from floe_dagster.resources import LakeResource
 
 __all__ = ["create_definitions", "create_iceberg_resources"]
@@ -39,9 +41,10 @@ def create_definitions(
     if is_stale(artifacts):
         warnings.warn(f"{SPEC_FILE} changed after it was compiled; take it in with: floe compile", stacklevel=2)
     listed = list(assets)
-    _check_tables(listed, artifacts)
+    everything = {**create_iceberg_resources(artifacts), **(resources or {})}
+    _check_tables(listed, artifacts, everything)
     others.setdefault("executor", in_process_executor)
-    return Definitions(assets=listed, resources={**create_iceberg_resources(artifacts), **(resources or {})}, **others)
+    return Definitions(assets=listed, resources=everything, **others)
 
 
 def create_iceberg_resources(artifacts: CompiledArtifacts) -> dict[str, Any]:
@@ -60,24 +63,38 @@ def _find(project: Path | None) -> Path:
     raise ConfigurationError(f"no {SPEC_FILE} in {here} or above; create a project with: floe init NAME")
 
 
-def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts) -> None:
+def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources: Mapping[str, Any]) -> None:
     """Two assets on one table would overwrite each other; an unsaid write mode may surprise."""
     owners: dict[str, str] = {}
     for definition in assets:
-        if not isinstance(definition, AssetsDefinition):
+        if not isinstance(definition, AssetsDefinition) or not definition.is_executable:
             continue
-        for key in definition.keys:
-            name = key.to_user_string()
-            table = TableIdentifier.from_asset_key(key.path, artifacts.tables.default_namespace)
+        for spec in definition.specs:
+            manager = resources.get(definition.get_io_manager_key_for_asset_key(spec.key))
+            if not isinstance(manager, IcebergIOManager) or not _stores(definition, spec.key):
+                continue
+            name = spec.key.to_user_string()
+            options = output_options(spec.metadata, name)
+            namespace = manager.default_namespace or artifacts.tables.default_namespace
+            table = table_of(spec.key.path, options, namespace)
             # Spark does not tell `Orders` from `orders`.
             other = owners.setdefault(table.full_name.lower(), name)
             if other != name:
                 raise ConfigurationError(
-                    f"assets {other} and {name} would both be stored in table '{table}'; rename one of them"
+                    f"assets {other} and {name} would both be stored in table '{table}'; rename one of them, or give "
+                    f"it another table with metadata floe/table"
                 )
-            if definition.partitions_def is None and "write_mode" not in definition.metadata_by_key.get(key, {}):
+            if spec.partitions_def is not None:
+                partitioning(spec.partitions_def, options.partition_expr, name)
+            elif options.write_mode is None and manager.default_write_mode is None:
                 warnings.warn(
                     f"asset {name} says no write_mode, so each materialization appends to '{table}'; say "
                     f'metadata={{"write_mode": "append"}} or "overwrite"',
-                    stacklevel=3,
+                    stacklevel=4,
                 )
+
+
+def _stores(definition: AssetsDefinition, key: AssetKey) -> bool:
+    """Does the asset return anything? One that is annotated with None does what it does by itself."""
+    output = definition.get_output_name_for_asset_key(key)
+    return not definition.node_def.output_def_named(output).dagster_type.is_nothing

@@ -1,231 +1,268 @@
 """IcebergIOManager: the value of an asset is the content of its table."""
 
-from __future__ import annotations
-
-import hashlib
-from collections.abc import Mapping
+# No postponed annotations here: Dagster looks at those of the class while it is made.
+import uuid
+from collections.abc import Sequence
 from typing import Any
 
-from dagster import (
-    ConfigurableIOManager,
-    InputContext,
-    MetadataValue,
-    OutputContext,
-    TableColumn,
-    TableSchema,
-)
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext, ResourceDependency
+from pydantic import PrivateAttr
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
-from floe_core.models import MaterializationMetadata, SnapshotInfo, WriteMode
-from floe_dagster.partitions import partition_transform, table_slice
-from floe_dagster.resources import LakeResource
+from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
+from floe_dagster import cursors
+from floe_dagster.assets import table_of
+from floe_dagster.description import describe
+from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options
+from floe_dagster.partitions import Partitioning, partitioning
+from floe_dagster.resources import lake_of
+from floe_dagster.steps import followed, follows, has_read, step_of, trace, write_id
+from floe_dagster.values import Kind, from_scan, kind_of_annotation, kind_of_value, nothing
+from floe_iceberg.arguments import choice
+from floe_iceberg.incoming import incoming
+from floe_iceberg.incremental import refuse_past
+from floe_iceberg.schema import to_iceberg_schema
 from floe_iceberg.slices import slice_filter
-from floe_spark import Lake, WriteResult
+from floe_iceberg.snapshots import write_summary
+from floe_iceberg.write_request import WriteRequest, WriteResult
+from floe_spark import Lake
+from floe_spark.frames import data_schema
 
-__all__ = ["IcebergIOManager", "table_of"]
-
-
-# What Dagster puts on a run that goes on where another one failed; a deliberate re-execution has none of them.
-_RETRY_TAGS = {"dagster/retry_number", "dagster/is_resume_retry", "dagster/is_asset_resume_retry"}
+__all__ = ["IcebergIOManager"]
 
 
 class IcebergIOManager(ConfigurableIOManager):
-    """Writes Spark DataFrames to the table named by the asset key, and reads them back lazily.
+    """Stores what assets return as Iceberg tables, and reads it back as what their consumers ask for.
 
-    A partitioned asset replaces its own partitions; an unpartitioned one appends unless its metadata says
-    `write_mode: overwrite`.
+    Assets return Spark, pandas and polars frames, Arrow tables and readers; inputs arrive as they are annotated, lazily
+    as Spark frames where they are not. A partitioned asset replaces its own partitions; an unpartitioned one appends
+    unless its metadata says `write_mode: overwrite`.
+
+    The fields are defaults: the metadata of an asset goes over them, and the configuration of a run over both.
     """
 
-    lake: LakeResource
+    lake: ResourceDependency[Any] = None  # type: ignore[assignment]  # LakeResource(project=…), or an open Lake
+    table_manager: ResourceDependency[Any] = None  # type: ignore[assignment]  # an IcebergTableManager, in place of a lake
+    default_write_mode: str | None = None
+    default_namespace: str | None = None
+    schema_evolution_enabled: bool = True
+    column_projection_enabled: bool = True
+    table_properties: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
+    commit_strategy: str = CommitStrategy.FAST_APPEND.value
+    branch: str | None = None
+    allow_empty: bool = False
+    preview_rows: int = 5
+
+    _opened: Lake | None = PrivateAttr(default=None)
+
+    @classmethod
+    def output_config_schema(cls) -> type[RunOptions]:
+        return RunOptions
 
     @property
     def _lake(self) -> Lake:
-        return self.lake.lake
+        if self._opened is None:
+            self._opened = lake_of(self.lake, self.table_manager)
+        return self._opened
 
-    def handle_output(self, context: OutputContext, obj: DataFrame) -> None:
-        if not context.has_asset_key:
-            raise ConfigurationError(
-                f"output {context.name!r} of op {context.op_def.name!r} is no asset, so it has no table; give it an "
-                f'IO manager of its own, such as Out(io_manager_key="mem_io_manager")'
-            )
-        asset = context.asset_key.to_user_string()
-        if not isinstance(obj, DataFrame):
-            raise ConfigurationError(
-                f"asset {asset} returned {type(obj).__name__}; return a Spark DataFrame, "
-                f"or annotate the function with -> None if it has nothing to store"
-            )
-        if not context.has_asset_partitions and _is_partitioned(context):
-            raise ConfigurationError(
-                f"asset {asset} is partitioned, but this run names no partition; run it with one, such as "
-                f"floe run --partition KEY. Nothing was written"
-            )
-        metadata = context.definition_metadata
-        column = _partition_column(context, metadata, asset)
-        mode = _write_mode(metadata, asset, partitioned=column is not None)
-        written = _slice(context, column, asset)
-        result = self._lake.write(
-            obj,
-            table_of(context.asset_key.path, self._lake),
-            mode=mode,
-            slice=written,
-            partition_by=[partition_transform(context.asset_partitions_def, column=column, asset=asset)]
-            if column
-            else (),
-            write_id=_write_id(context),
-            snapshot_properties=_trace(context),
-            allow_empty=bool(metadata.get("allow_empty", False)),
-        )
+    @property
+    def _namespace(self) -> str:
+        return self.default_namespace or self._lake.default_namespace
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        asset = _asset_of(context)
+        kind = kind_of_value(obj, asset)
+        options = output_options(context.definition_metadata, asset, context.config)
+        partitions = _partitions_of(context, options, asset)
+        keys = list(context.asset_partition_keys) if partitions is not None else []
+        request = self._request(context, obj, kind, options, partitions, keys)
+        result = self._write(request, obj, kind)
+        step = step_of(context)
         if result.deduplicated:
             context.log.warning(
                 f"{asset} was written before by this run or the run it retries (snapshot "
                 f"{result.snapshot.snapshot_id}); it was not written again"
             )
-        self._describe(context, mode, result, written)
-
-    def load_input(self, context: InputContext) -> DataFrame:
-        asset = context.asset_key.to_user_string()
-        upstream = context.upstream_output
-        metadata = {
-            **(upstream.definition_metadata if upstream is not None else {}),
-            **(context.definition_metadata or {}),
-        }
-        column = _partition_column(context, metadata, asset)
-        table = table_of(context.asset_key.path, self._lake)
-        if column is not None and not context.asset_partition_keys:
-            # Such as the day before the first day: nothing to read. The table's columns, if there is a table yet.
-            if not self._lake.tables.table_exists(table):
-                return self._lake.spark.createDataFrame([], StructType([]))
-            return self._lake.read(table).limit(0)
-        return self._lake.read(table, slice=_slice(context, column, asset))
-
-    def _describe(
-        self, context: OutputContext, mode: WriteMode, result: WriteResult, written: TableSlice | None
-    ) -> None:
-        identifier = table_of(context.asset_key.path, self._lake)
-        table = self._lake.tables.load_table(identifier)
-        snapshot = result.snapshot
-        facts = MaterializationMetadata(
-            table=str(identifier),
-            num_rows=snapshot.count("added-records"),
-            snapshot_id=snapshot.snapshot_id,
-            write_mode=mode,
-            partition_key=_partition_label(context),
-            schema_evolved=bool(result.schema_change),
-        )
+        if step is not None:
+            cursors.advance(self._lake.tables, followed(step), asset, result.snapshot)
+            step.set_data_version(context.asset_key, DataVersion(str(result.snapshot.snapshot_id)))
         context.add_output_metadata(
-            {
-                **self._row_count(context, snapshot, written),
-                "dagster/table_name": facts.table,
-                "dagster/uri": table.location(),
-                "dagster/column_schema": TableSchema(
-                    columns=[TableColumn(field.name, str(field.field_type)) for field in table.schema().fields]
-                ),
-                # As text: a snapshot id has more digits than a browser's numbers.
-                "floe/snapshot_id": MetadataValue.text(str(facts.snapshot_id)),
-                "floe/write_mode": facts.write_mode.value,
-                "floe/rows_added": facts.num_rows,
-                "floe/rows_removed": snapshot.count("deleted-records"),
-                "floe/files_added": snapshot.count("added-data-files"),
-                "floe/files_removed": snapshot.count("deleted-data-files"),
-                "floe/bytes_added": snapshot.count("added-files-size"),
-                "floe/schema_evolved": facts.schema_evolved,
-                "floe/schema_change": str(result.schema_change),
-                "floe/deduplicated": result.deduplicated,
-                "floe/partitions": facts.partition_key or "",
-            }
+            describe(
+                self._lake.tables,
+                request.identifier,
+                result,
+                mode=request.mode,
+                options=options,
+                declared=context.definition_metadata,
+                keys=keys,
+                written=request.slice,
+                preview_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
+            )
         )
 
-    def _row_count(self, context: OutputContext, snapshot: SnapshotInfo, written: TableSlice | None) -> dict[str, int]:
-        """Dagster's own key for the number of rows, where it is true: of several partitions only the sum is known.
-
-        Counted in the table: the rows a commit added may include neighbours that lay in the same file.
-        """
-        if written is None:
-            return {"dagster/row_count": snapshot.count("total-records")}
-        if len(context.asset_partition_keys) > 1:
-            return {}
-        tables, identifier = self._lake.tables, table_of(context.asset_key.path, self._lake)
-        inside = slice_filter(written, tables.load_table(identifier).schema())
-        rows = tables.scan(identifier, row_filter=inside, snapshot_id=snapshot.snapshot_id).count()
-        return {"dagster/partition_row_count": rows}
-
-
-def table_of(key: Any, lake: Lake) -> TableIdentifier:
-    """The table of an asset key."""
-    return TableIdentifier.from_asset_key(list(key), lake.artifacts.tables.default_namespace)
-
-
-def _partition_column(context: InputContext | OutputContext, metadata: Mapping[str, Any], asset: str) -> str | None:
-    """The column that holds the partition; None for an unpartitioned asset."""
-    if not context.has_asset_partitions:
-        return None
-    column = metadata.get("partition_expr")
-    if not isinstance(column, str):
-        raise ConfigurationError(
-            f"asset {asset} is partitioned, but its metadata does not name the column of the partition: "
-            f'add metadata={{"partition_expr": "COLUMN"}}'
+    def _request(
+        self,
+        context: OutputContext,
+        obj: Any,
+        kind: Kind,
+        options: OutputOptions,
+        partitions: Partitioning | None,
+        keys: Sequence[str],
+    ) -> WriteRequest:
+        tables = self._lake.tables
+        identifier = table_of(context.asset_key.path, options, self._namespace)
+        own_id = write_id(context) or uuid.uuid4().hex
+        evolve = options.schema_evolution_enabled
+        return WriteRequest(
+            manager=tables,
+            identifier=identifier,
+            mode=self._mode(options, partitioned=partitions is not None),
+            write_id=own_id,
+            summary=write_summary(own_id, trace(context)),
+            slice=partitions.slice(keys) if partitions is not None else None,
+            keys=options.upsert_keys,
+            commit_strategy=options.commit_strategy or choice(CommitStrategy, self.commit_strategy, "commit_strategy"),
+            branch=options.branch or self.branch or MAIN_BRANCH,
+            partition_by=self._layout(identifier, obj, kind, partitions),
+            properties={**self.table_properties, **options.table_properties},
+            evolve=self.schema_evolution_enabled if evolve is None else evolve,
+            allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
         )
-    return column
 
-
-def _is_partitioned(context: OutputContext) -> bool:
-    return context.step_context.partitions_def_for_output(context.name) is not None
-
-
-def _slice(context: InputContext | OutputContext, column: str | None, asset: str) -> TableSlice | None:
-    if column is None:
-        return None
-    return table_slice(context.asset_partitions_def, context.asset_partition_keys, column=column, asset=asset)
-
-
-def _write_mode(metadata: Mapping[str, Any], asset: str, *, partitioned: bool) -> WriteMode:
-    said = metadata.get("write_mode")
-    if said is None:
+    def _mode(self, options: OutputOptions, *, partitioned: bool) -> WriteMode:
+        if options.write_mode is not None:
+            return options.write_mode
+        if self.default_write_mode is not None:
+            return choice(WriteMode, self.default_write_mode, "default_write_mode")
         return WriteMode.OVERWRITE if partitioned else WriteMode.APPEND
-    try:
-        return WriteMode(said)
-    except ValueError:
-        modes = ", ".join(mode.value for mode in WriteMode)
-        raise ConfigurationError(f"asset {asset}: write_mode {said!r} is not one of {modes}") from None
+
+    def _layout(
+        self, identifier: TableIdentifier, obj: Any, kind: Kind, partitions: Partitioning | None
+    ) -> Sequence[PartitionTransform]:
+        """The hidden partitioning of a table that is not there yet; it depends on the types of the columns."""
+        if partitions is None or self._lake.tables.table_exists(identifier):
+            return ()
+        schema = data_schema(obj) if kind is Kind.SPARK else to_iceberg_schema(incoming(obj).schema_for(None))
+        return partitions.transforms(schema)
+
+    def _write(self, request: WriteRequest, obj: Any, kind: Kind) -> WriteResult:
+        if kind is Kind.SPARK:
+            return self._lake.write_request(obj, request)
+        return self._lake.tables.write(request, obj)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def load_input(self, context: InputContext) -> Any:
+        asset = _asset_of(context)
+        kind = kind_of_annotation(context.dagster_type.typing_type, context.name)
+        upstream = context.upstream_output
+        options = input_options(
+            upstream.definition_metadata if upstream is not None else None, context.definition_metadata, asset
+        )
+        if options.columns is not None and not self.column_projection_enabled:
+            context.log.info(f"column projection is switched off: all columns of {asset} are read")
+            options = options.model_copy(update={"columns": None})
+        identifier = table_of(context.asset_key.path, options, self._namespace)
+        partitions = _partitions_of(context, options, asset)
+        keys = list(context.asset_partition_keys) if partitions is not None else []
+        if options.since:
+            return self._read_since(context, kind, identifier, options, keys)
+        if partitions is not None and not keys:  # such as the day before the first day
+            return self._no_rows(kind, identifier, options)
+        return self._read(context, kind, identifier, options, partitions.slice(keys) if partitions else None)
+
+    def _read(
+        self,
+        context: InputContext,
+        kind: Kind,
+        identifier: TableIdentifier,
+        options: InputOptions,
+        within: TableSlice | None,
+    ) -> Any:
+        said = options.model_dump(include={"columns", "row_filter", "snapshot_id", "as_of", "ref"})
+        if kind is Kind.SPARK:
+            found = self._lake.reading(identifier, slice=within, **said)
+            has_read(step_of(context), identifier, found.snapshot_id)
+            return found.frame
+        scan = self._lake.tables.scan(identifier, **said)
+        if within is not None:
+            scan = scan.filter(slice_filter(within, scan.update(selected_fields=("*",)).projection()))
+        head = scan.snapshot()
+        has_read(step_of(context), identifier, head.snapshot_id if head is not None else None)
+        return from_scan(kind, scan)
+
+    def _read_since(
+        self, context: InputContext, kind: Kind, identifier: TableIdentifier, options: InputOptions, keys: Sequence[str]
+    ) -> Any:
+        """What was appended after what this asset consumed last; the first time, everything."""
+        tables, step = self._lake.tables, step_of(context)
+        refuse_past({"snapshot_id": options.snapshot_id, "as_of": options.as_of, "ref": options.ref})
+        _refuse_some_partitions(context, keys)
+        since = cursors.consumed_until(tables, identifier, context, self._namespace)
+        follows(step, identifier)
+        if since is None:
+            return self._read(context, kind, identifier, options, None)
+        if kind is Kind.SPARK:
+            found = self._lake.reading(identifier, columns=options.columns, row_filter=options.row_filter, since=since)
+            has_read(step, identifier, found.snapshot_id)
+            return found.frame
+        head = tables.current_snapshot(identifier)
+        until = head.snapshot_id if head is not None else since
+        has_read(step, identifier, until)
+        return from_scan(
+            kind,
+            tables.scan_changes(
+                identifier, since=since, until=until, columns=options.columns, row_filter=options.row_filter
+            ),
+        )
+
+    def _no_rows(self, kind: Kind, identifier: TableIdentifier, options: InputOptions) -> Any:
+        """The table's columns without a row; nothing at all if there is no table yet."""
+        if not self._lake.tables.table_exists(identifier):
+            return nothing(kind, lambda: self._lake.spark)
+        if kind is Kind.SPARK:
+            return self._lake.read(identifier, columns=options.columns).limit(0)
+        return from_scan(kind, self._lake.tables.scan(identifier, columns=options.columns, limit=0))
 
 
-def _partition_label(context: OutputContext) -> str | None:
+def _asset_of(context: InputContext | OutputContext) -> str:
+    if context.has_asset_key:
+        return str(context.asset_key.to_user_string())
+    what = "output" if isinstance(context, OutputContext) else "input"
+    raise ConfigurationError(
+        f"{what} {context.name!r} of op {context.op_def.name!r} is no asset, so it has no table; give it an IO manager "
+        f'of its own, such as Out(io_manager_key="mem_io_manager")'
+    )
+
+
+def _partitions_of(
+    context: InputContext | OutputContext, options: OutputOptions | InputOptions, asset: str
+) -> Partitioning | None:
+    """How the asset is partitioned; None if it is not."""
+    if context.has_asset_partitions:
+        return partitioning(context.asset_partitions_def, options.partition_expr, asset)
+    step = step_of(context)
+    written = isinstance(context, OutputContext) and step is not None
+    if written and step.partitions_def_for_output(context.name) is not None:
+        raise ConfigurationError(
+            f"asset {asset} is partitioned, but this run names no partition; run it with one, such as "
+            f"floe run --partition KEY. Nothing was written"
+        )
+    return None
+
+
+def _refuse_some_partitions(context: InputContext, keys: Sequence[str]) -> None:
+    """What is appended to partitions that are not read would never be read: the cursor passes it."""
     if not context.has_asset_partitions:
-        return None
-    keys = list(context.asset_partition_keys)
-    return keys[0] if len(keys) == 1 else f"{keys[0]}...{keys[-1]}"
-
-
-def _run_of_write(context: OutputContext) -> str:
-    """The run a write belongs to: a retry goes on with the writes of its parent, a re-execution makes new ones."""
-    run = context.step_context.dagster_run
-    while run.parent_run_id is not None and _RETRY_TAGS & run.tags.keys():
-        parent = context.step_context.instance.get_run_by_id(run.parent_run_id)
-        if parent is None:
-            return run.parent_run_id
-        run = parent
-    return run.run_id
-
-
-def _write_id(context: OutputContext) -> str:
-    parts = [
-        _run_of_write(context),
-        context.asset_key.to_user_string(),
-        context.name,
-        context.mapping_key or "",
-        context.step_context.job_def.asset_layer.get(context.asset_key).code_version or "",
-        *(context.asset_partition_keys if context.has_asset_partitions else ()),
-    ]
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
-
-
-def _trace(context: OutputContext) -> dict[str, str]:
-    label = _partition_label(context)
-    return {
-        "floe.run-id": context.run_id,
-        "floe.asset": context.asset_key.to_user_string(),
-        **({"floe.partition": label} if label else {}),
-    }
+        return
+    step = step_of(context)
+    store = step.instance if step is not None else None
+    if set(keys) != set(context.asset_partitions_def.get_partition_keys(dynamic_partitions_store=store)):
+        raise ConfigurationError(
+            f"input {context.name!r}: since reads what was appended to all partitions, and this input is mapped to "
+            f"some of them; leave out since, or the partition mapping"
+        )

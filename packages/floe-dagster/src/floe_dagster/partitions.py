@@ -1,46 +1,127 @@
-"""Dagster partitions as slices of tables."""
+"""Dagster partitions as slices of tables, and the hidden partitioning that fits them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import timezone
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from dagster import DailyPartitionsDefinition, PartitionsDefinition
+from dagster import (
+    DynamicPartitionsDefinition,
+    MultiPartitionsDefinition,
+    PartitionsDefinition,
+    StaticPartitionsDefinition,
+    TimeWindowPartitionsDefinition,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, TimestamptzType
 
 from floe_core.errors import ConfigurationError
-from floe_core.identifiers import TableSlice
+from floe_core.identifiers import ColumnRange, ColumnValues, Condition, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
+from floe_dagster.options import PartitionExpr
 
-__all__ = ["partition_transform", "table_slice"]
+__all__ = ["Partitioning", "partitioning"]
+
+_UTC = {"UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "GMT", "Etc/GMT", "Etc/Greenwich", "Universal"}
 
 
-def _daily(partitions: PartitionsDefinition, asset: str) -> DailyPartitionsDefinition:
-    if isinstance(partitions, DailyPartitionsDefinition):
-        return partitions
+@dataclass(frozen=True)
+class _Dimension:
+    """One way in which an asset is partitioned, and the column that holds it."""
+
+    name: str
+    column: str
+    definition: PartitionsDefinition[str]
+
+    def condition(self, key: str) -> Condition:
+        if not isinstance(self.definition, TimeWindowPartitionsDefinition):
+            return ColumnValues(column=self.column, values=(key,))
+        window = self.definition.time_window_for_partition_key(key)
+        return ColumnRange(
+            column=self.column, start=window.start, end=window.end, zone=str(self.definition.timezone or "UTC")
+        )
+
+    def transform(self, schema: Schema) -> PartitionTransform:
+        """The coarsest partitions of which each key is made up whole; hours, if there are none."""
+        kind = PartitionTransformType.IDENTITY
+        if isinstance(self.definition, TimeWindowPartitionsDefinition):
+            kind = _unit(self.definition)
+            column = next((one for one in schema.fields if one.name.lower() == self.column.lower()), None)
+            # A timestamp with a zone is partitioned by UTC, where days of other zones begin at some other hour, which
+            # may change with daylight saving.
+            if column is not None and isinstance(column.field_type, TimestamptzType) and not self._is_utc():
+                kind = PartitionTransformType.HOUR
+            if column is not None and isinstance(column.field_type, DateType) and kind is PartitionTransformType.HOUR:
+                kind = PartitionTransformType.DAY  # dates have no hours; windows that cut them are refused anyway
+        return PartitionTransform(source_column=self.column, transform_type=kind)
+
+    def _is_utc(self) -> bool:
+        return str(getattr(self.definition, "timezone", None) or "UTC") in _UTC
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """How the partitions of an asset lie in its table."""
+
+    definition: PartitionsDefinition[str]
+    dimensions: tuple[_Dimension, ...]
+
+    def slice(self, keys: Iterable[str]) -> TableSlice:
+        """The rows of these partitions, neighbouring windows merged."""
+        return TableSlice.union(
+            [one.condition(part) for one, part in zip(self.dimensions, self._parts(key), strict=True)] for key in keys
+        )
+
+    def transforms(self, schema: Schema) -> list[PartitionTransform]:
+        """How a new table for data of this schema is partitioned."""
+        return [one.transform(schema) for one in self.dimensions]
+
+    def _parts(self, key: str) -> Sequence[str]:
+        if not isinstance(self.definition, MultiPartitionsDefinition):
+            return [key]
+        parts = self.definition.get_partition_key_from_str(str(key)).keys_by_dimension
+        return [parts[one.name] for one in self.dimensions]
+
+
+def partitioning(definition: PartitionsDefinition[Any], expr: PartitionExpr | None, asset: str) -> Partitioning:
+    """The dimensions of a partitions definition with their columns, or what to write where they are not said."""
+    if isinstance(definition, MultiPartitionsDefinition):
+        named = {one.name: one.partitions_def for one in definition.partitions_defs}
+        example = ", ".join(f'"{name}": "COLUMN"' for name in named)
+        if not isinstance(expr, dict) or set(expr) != set(named):
+            raise ConfigurationError(
+                f"asset {asset} is partitioned by {' and '.join(named)}, but its metadata does not name the column of "
+                f'each: add metadata={{"partition_expr": {{{example}}}}}'
+            )
+        if len({column.lower() for column in expr.values()}) < len(expr):
+            raise ConfigurationError(f"asset {asset}: partition_expr names one column twice: {expr}")
+        dimensions = [_Dimension(name, expr[name], _known(one, asset)) for name, one in named.items()]
+        return Partitioning(definition, tuple(dimensions))
+    if not isinstance(expr, str) or not expr:
+        raise ConfigurationError(
+            f"asset {asset} is partitioned, but its metadata does not name the column of the partition: "
+            f'add metadata={{"partition_expr": "COLUMN"}}'
+        )
+    return Partitioning(definition, (_Dimension("", expr, _known(definition, asset)),))
+
+
+def _known(definition: PartitionsDefinition[Any], asset: str) -> PartitionsDefinition[str]:
+    if isinstance(
+        definition, TimeWindowPartitionsDefinition | StaticPartitionsDefinition | DynamicPartitionsDefinition
+    ):
+        return definition
     raise ConfigurationError(
-        f"asset {asset} is partitioned by {type(partitions).__name__}; this version of Floe stores unpartitioned "
-        f"and daily partitioned assets"
+        f"asset {asset} is partitioned by {type(definition).__name__}, which Floe does not know; it knows windows of "
+        f"time, static, dynamic and multi-dimensional partitions"
     )
 
 
-def table_slice(partitions: PartitionsDefinition, keys: Iterable[str], *, column: str, asset: str) -> TableSlice:
-    """The rows of these partitions, neighbouring days merged."""
-    daily = _daily(partitions, asset)
-    windows = [daily.time_window_for_partition_key(key) for key in keys]
-    if any(window.start.astimezone(timezone.utc).minute for window in windows):
-        raise ConfigurationError(
-            f"asset {asset}: days in {daily.timezone} do not begin on a whole hour of UTC; this version of Floe "
-            f"stores days of UTC and of zones with whole hours"
-        )
-    return TableSlice.of_windows(column, [(window.start, window.end) for window in windows])
-
-
-def partition_transform(partitions: PartitionsDefinition, *, column: str, asset: str) -> PartitionTransform:
-    """How a new table is partitioned so that each day is made of whole partitions.
-
-    Days that do not begin at midnight UTC begin at some other hour, which may change with daylight saving: hours fit.
-    """
-    daily = _daily(partitions, asset)
-    midnight = daily.timezone in ("UTC", "Etc/UTC") and (daily.hour_offset, daily.minute_offset) == (0, 0)
-    kind = PartitionTransformType.DAY if midnight else PartitionTransformType.HOUR
-    return PartitionTransform(source_column=column, transform_type=kind)
+def _unit(definition: TimeWindowPartitionsDefinition) -> PartitionTransformType:
+    """Years, months, days or hours, by the moments at which windows begin; never by how long one is."""
+    minute, hour, day, month, weekday = definition.cron_schedule.split()[:5]
+    if (minute, hour) != ("0", "0"):
+        return PartitionTransformType.HOUR
+    if (day, weekday) == ("1", "*"):
+        return PartitionTransformType.YEAR if month == "1" else PartitionTransformType.MONTH
+    return PartitionTransformType.DAY

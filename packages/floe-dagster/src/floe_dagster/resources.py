@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster import ConfigurableResource
 
 from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import ConfigurationError
+from floe_iceberg import IcebergTableManager
 from floe_spark import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LakeResource"]
+__all__ = ["LakeResource", "lake_of"]
 
 
 class LakeResource(ConfigurableResource["LakeResource"]):
@@ -36,3 +38,42 @@ class LakeResource(ConfigurableResource["LakeResource"]):
 @lru_cache(maxsize=8)
 def _open(project: str, environment: str | None) -> Lake:
     return Lake(CompiledArtifacts.load(Path(project), environment))
+
+
+class _TablesOnly(Lake):
+    """Tables that somebody else opened. There is no project, so Spark is whatever session runs."""
+
+    def __init__(self, tables: IcebergTableManager) -> None:
+        self.__dict__["tables"] = tables
+
+    @property
+    def default_namespace(self) -> str:
+        return "public"
+
+    @property
+    def spark(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        running = SparkSession.getActiveSession()
+        if running is None:
+            raise ConfigurationError(
+                "no Spark session runs, and a table_manager alone starts none; give the IO manager lake=LakeResource("
+                "project=…), or annotate the input with a type that needs no Spark, such as pyarrow.Table"
+            )
+        return running
+
+
+def lake_of(lake: Any, table_manager: Any) -> Lake:
+    """What an IO manager was given: a LakeResource, an open Lake, or the tables alone."""
+    if (lake is None) == (table_manager is None):
+        raise ConfigurationError(
+            "IcebergIOManager needs one of lake=LakeResource(project=…) and table_manager=IcebergTableManager(…)"
+        )
+    if table_manager is not None:
+        if not isinstance(table_manager, IcebergTableManager):
+            raise ConfigurationError(f"table_manager is a {type(table_manager).__name__}, not an IcebergTableManager")
+        return _TablesOnly(table_manager)
+    found = lake.lake if isinstance(lake, LakeResource) else lake
+    if not isinstance(found, Lake):
+        raise ConfigurationError(f"lake is a {type(lake).__name__}; give a LakeResource(project=…)")
+    return found

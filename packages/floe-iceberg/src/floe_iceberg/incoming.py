@@ -55,6 +55,8 @@ class Incoming:
 
 def incoming(data: ArrowData) -> Incoming:
     """Look at the data without copying it; a stream is not read yet."""
+    if isinstance(data, Incoming):
+        return data
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):

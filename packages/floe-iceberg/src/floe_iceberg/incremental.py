@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.table import IncrementalAppendScan, Table
@@ -15,7 +15,7 @@ from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot
 from floe_iceberg.scans import selected
 
-__all__ = ["scan_appends"]
+__all__ = ["refuse_past", "scan_appends"]
 
 
 def scan_appends(
@@ -47,6 +47,13 @@ def scan_appends(
         row_filter=condition if between else AlwaysFalse(),
         selected_fields=names,
     )
+
+
+def refuse_past(moments: Mapping[str, object]) -> None:
+    """What came after a snapshot is asked of the table as it is."""
+    said = [name for name, value in moments.items() if value is not None]
+    if said:
+        raise ConfigurationError(f"since and {' and '.join(said)} exclude each other: say one of them")
 
 
 def _left_out(snapshots: Sequence[Snapshot]) -> list[Snapshot]:

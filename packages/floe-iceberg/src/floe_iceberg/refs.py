@@ -25,6 +25,7 @@ __all__ = [
     "fast_forward",
     "known_snapshot",
     "move_main",
+    "move_tag",
     "publish",
     "remove_ref",
     "snapshot_at",
@@ -66,6 +67,26 @@ def create_ref(
         min_snapshots_to_keep=None,
     )
     _commit(table, {name: None}, [update])
+
+
+def move_tag(table: Table, identifier: TableIdentifier, name: str, snapshot_id: int) -> None:
+    """A tag at this snapshot: a new one, or the one that is there, moved in one commit."""
+    ref = table.metadata.refs.get(name)
+    if ref is None:
+        create_ref(table, identifier, name, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=None)
+        return
+    if ref.snapshot_ref_type is not SnapshotRefType.TAG:
+        raise ConfigurationError(f"{name!r} is a branch of '{identifier}', not a tag")
+    known_snapshot(table, identifier, snapshot_id)
+    update = SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+    _commit(table, {name: ref.snapshot_id}, [update])
 
 
 def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: SnapshotRefType) -> None:

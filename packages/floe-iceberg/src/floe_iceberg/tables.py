@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -319,7 +320,7 @@ class IcebergTableManager:
                 snapshot_id=result.snapshot.snapshot_id,
                 deduplicated=result.deduplicated or None,
             )
-            return result
+            return replace(result, seconds=op.seconds())
 
     def rename_table(self, identifier: TableIdentifier, to: TableIdentifier) -> Table:
         """Give a table another name; its files stay where they are."""
@@ -509,6 +510,11 @@ class IcebergTableManager:
         """Name a snapshot, by default the head: expiry keeps it until the tag is older than `max_ref_age`."""
         with self._changing("create_tag", identifier, ref=tag) as table:
             refs.create_ref(table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
+
+    def move_tag(self, identifier: TableIdentifier, tag: str, snapshot_id: int) -> None:
+        """Let a tag point to this snapshot, whether it is there yet or not, unless somebody else moves it meanwhile."""
+        with self._changing("move_tag", identifier, ref=tag) as table:
+            refs.move_tag(table, identifier, tag, snapshot_id)
 
     def create_branch(
         self,

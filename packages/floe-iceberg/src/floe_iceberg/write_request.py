@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import BooleanExpression
@@ -23,7 +23,10 @@ __all__ = ["WriteRequest", "WriteResult", "check_branch"]
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What is to be written where, and how."""
+    """What is to be written where, and how.
+
+    `slice` says where the rows of the data must lie, and which rows an overwrite replaces.
+    """
 
     manager: IcebergTableManager
     identifier: TableIdentifier
@@ -57,10 +60,8 @@ class WriteRequest:
             raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: say one of them")
         if chosen and chosen != ["slice"] and self.mode is not WriteMode.OVERWRITE:
             raise ConfigurationError(f"{chosen[0]} says what an overwrite replaces; mode is {self.mode.value}")
-        if self.mode is WriteMode.UPSERT and (chosen or not self.keys):
-            raise ConfigurationError(
-                "an upsert replaces the rows whose keys it brings: say keys=[…], and neither slice nor filter"
-            )
+        if self.mode is WriteMode.UPSERT and not self.keys:
+            raise ConfigurationError("an upsert replaces the rows whose keys it brings: say keys=[…]")
         if self.keys and self.mode is not WriteMode.UPSERT:
             raise ConfigurationError(f"keys are for upserts; mode is {self.mode.value}")
 
@@ -78,6 +79,7 @@ class WriteResult:
     schema_change: SchemaChange
     created: bool = False
     deduplicated: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)  # in each state: validating, writing, …
 
 
 def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:

@@ -68,15 +68,14 @@ def _stage(
     fitting = Fitting(stager.arrow_schema, request.truncate_nanoseconds)
     fitted = (fitting.fit(batch) for batch in arriving.batches)
     try:
+        guard = Guard(condition, stager.schema, str(request.slice or request.overwrite_filter))
+        inside = (batch for batch in fitted if guard.check(batch))
         if request.mode is WriteMode.UPSERT:
-            replacement = merge_rows(request, table, stager, fitted, arriving.schema.names)
+            rows = guard.complete(inside, request.identifier)
+            replacement = merge_rows(request, table, stager, rows, arriving.schema.names)
         else:
-            guard = Guard(condition, stager.schema, str(request.slice or request.overwrite_filter))
-            for batch in fitted:
-                if guard.check(batch):
-                    stager.add(batch)
-            if guard.outside:
-                raise guard.refusal(request.identifier)
+            for batch in guard.complete(inside, request.identifier):
+                stager.add(batch)
             replacement = replace_rows(request, table, stager, condition)
         staged = stager.finish()
     except BaseException:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.errors import is_refused
-from floe_spark.read import read
+from floe_spark.read import Reading, reading
 from floe_spark.session import catalog_conf, renew_catalog, spark_session
-from floe_spark.write import WriteResult, write
+from floe_spark.write import WriteResult, write, write_request
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,11 @@ class Lake:
     def __init__(self, artifacts: CompiledArtifacts) -> None:
         self.artifacts = artifacts
 
+    @property
+    def default_namespace(self) -> str:
+        """Where the table of an asset lies whose key does not say it."""
+        return self.artifacts.tables.default_namespace
+
     @cached_property
     def tables(self) -> IcebergTableManager:
         """The control plane: no JVM."""
@@ -42,12 +48,20 @@ class Lake:
 
     def read(self, identifier: TableIdentifier | str, **options: Any) -> DataFrame:
         """A table as a lazy DataFrame; the options are those of `floe_spark.read`."""
-        return self._again_if_refused(lambda: read(self.spark, self.tables, _identifier(identifier), **options))
+        return self.reading(identifier, **options).frame
+
+    def reading(self, identifier: TableIdentifier | str, **options: Any) -> Reading:
+        """`read` for whoever wants to know which snapshot it was."""
+        return self._again_if_refused(lambda: reading(self.spark, self.tables, _identifier(identifier), **options))
 
     def write(self, frame: DataFrame, identifier: TableIdentifier | str, **options: Any) -> WriteResult:
         """Write a DataFrame; the options are those of `floe_spark.write`."""
         options.setdefault("write_id", uuid.uuid4().hex)
         return self._again_if_refused(lambda: write(frame, self.tables, _identifier(identifier), **options))
+
+    def write_request(self, frame: DataFrame, request: WriteRequest) -> WriteResult:
+        """Write a DataFrame as a request says."""
+        return self._again_if_refused(lambda: write_request(frame, request))
 
     def _again_if_refused(self, act: Callable[[], Result]) -> Result:
         """Once more with a new token if the catalog refused Spark's: it was revoked, or is fetched by somebody else."""

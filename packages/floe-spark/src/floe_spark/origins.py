@@ -19,7 +19,7 @@ from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.names import table_name
 
-__all__ = ["Base", "base_of", "snapshots_read", "table_at", "table_since"]
+__all__ = ["Base", "appended_since", "base_of", "snapshots_read", "table_at", "table_since"]
 
 # An option of the scan: neither Spark nor Iceberg knows it, both keep it in the plan.
 _MARK = "floe.read"
@@ -31,6 +31,17 @@ def table_at(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int)
     if pyspark.__version__.startswith("3."):  # these do not take a version as an option, and would not say so
         return spark.table(name)
     return _marked(spark, identifier, snapshot_id).option("versionAsOf", str(snapshot_id)).table(name)
+
+
+def appended_since(
+    spark: SparkSession, identifier: TableIdentifier, snapshot_id: int, until: Snapshot | None
+) -> DataFrame:
+    """The rows that were appended after a snapshot, up to and including another."""
+    name = table_name(identifier)
+    if until is None or until.snapshot_id == snapshot_id:  # Iceberg refuses to read from a snapshot to itself
+        return spark.table(name).limit(0)
+    span = {"start-snapshot-id": str(snapshot_id), "end-snapshot-id": str(until.snapshot_id)}
+    return spark.read.options(**span).table(name)
 
 
 def table_since(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, cast
 
 from pyiceberg.table import Table
@@ -18,13 +18,14 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
-from pyiceberg.types import UUIDType
+from pyiceberg.types import NestedField, UUIDType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from floe_core.identifiers import TableSlice
+from floe_core.identifiers import ColumnValues, Condition, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_core.spec import CATALOG_NAME
+from floe_iceberg.slices import bounds
 from floe_spark.filters import column_path
 from floe_spark.names import quoted
 
@@ -90,19 +91,19 @@ _FUNCTIONS: dict[type[Transform[Any, Any]], str] = {
 
 def is_aligned(table: Table, one: TableSlice) -> bool:
     """Is the slice a union of whole partitions of the table's present spec?"""
-    names = {field.field_id: field.name.lower() for field in table.schema().fields}
-    units = [(names.get(field.source_id), _unit(field.transform)) for field in table.spec().fields]
-    return _fits(one, units)
-
-
-def _fits(one: TableSlice, units: Sequence[tuple[str | None, PartitionTransformType | None]]) -> bool:
+    units = {field.source_id: _unit(field.transform) for field in table.spec().fields}
+    fields = {field.name.lower(): field for field in table.schema().fields}
     return all(
-        any(
-            column == part.column.lower() and _starts(unit, part.start) and _starts(unit, part.end)
-            for column, unit in units
-        )
-        for part in one.ranges
+        _fits(condition, fields[condition.column.lower()], units.get(fields[condition.column.lower()].field_id))
+        for part in one.parts
+        for condition in part
     )
+
+
+def _fits(condition: Condition, field: NestedField, unit: PartitionTransformType | None) -> bool:
+    if isinstance(condition, ColumnValues) or unit in (None, PartitionTransformType.IDENTITY):
+        return unit is PartitionTransformType.IDENTITY
+    return all(_starts(unit, moment) for moment in bounds(condition, field))
 
 
 def _unit(transform: Transform[Any, Any]) -> PartitionTransformType | None:
@@ -113,6 +114,7 @@ def _unit(transform: Transform[Any, Any]) -> PartitionTransformType | None:
 
 
 _UNITS: dict[type[Transform[Any, Any]], PartitionTransformType] = {
+    IdentityTransform: PartitionTransformType.IDENTITY,
     HourTransform: PartitionTransformType.HOUR,
     DayTransform: PartitionTransformType.DAY,
     MonthTransform: PartitionTransformType.MONTH,
@@ -121,13 +123,12 @@ _UNITS: dict[type[Transform[Any, Any]], PartitionTransformType] = {
 
 
 def _starts(unit: PartitionTransformType | None, moment: datetime) -> bool:
-    """Does a partition of this unit begin at this moment?"""
-    utc = moment.astimezone(timezone.utc)
-    if (utc.minute, utc.second, utc.microsecond) != (0, 0, 0):
+    """Does a partition of this unit begin at this moment of the column's clock?"""
+    if (moment.minute, moment.second, moment.microsecond) != (0, 0, 0):
         return False
     return {
         PartitionTransformType.HOUR: True,
-        PartitionTransformType.DAY: utc.hour == 0,
-        PartitionTransformType.MONTH: (utc.hour, utc.day) == (0, 1),
-        PartitionTransformType.YEAR: (utc.hour, utc.day, utc.month) == (0, 1, 1),
+        PartitionTransformType.DAY: moment.hour == 0,
+        PartitionTransformType.MONTH: (moment.hour, moment.day) == (0, 1),
+        PartitionTransformType.YEAR: (moment.hour, moment.day, moment.month) == (0, 1, 1),
     }.get(unit or PartitionTransformType.IDENTITY, False)

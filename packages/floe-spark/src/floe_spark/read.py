@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import DataScan
@@ -14,16 +16,30 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import names_of
+from floe_iceberg.incremental import refuse_past
 from floe_iceberg.slices import slice_filter
 from floe_spark.errors import translate
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import table_name
-from floe_spark.origins import table_at, table_since
+from floe_spark.origins import appended_since, table_at, table_since
 
-__all__ = ["read"]
+__all__ = ["Reading", "read", "reading"]
 
 
-def read(
+@dataclass(frozen=True)
+class Reading:
+    """A lazy frame, and the snapshot it shows; None for a table without any."""
+
+    frame: DataFrame
+    snapshot_id: int | None
+
+
+def read(spark: SparkSession, manager: IcebergTableManager, identifier: TableIdentifier, **options: Any) -> DataFrame:
+    """The frame of a `reading`."""
+    return reading(spark, manager, identifier, **options).frame
+
+
+def reading(
     spark: SparkSession,
     manager: IcebergTableManager,
     identifier: TableIdentifier,
@@ -34,7 +50,8 @@ def read(
     snapshot_id: int | None = None,
     as_of: datetime | None = None,
     ref: str | None = None,
-) -> DataFrame:
+    since: int | None = None,
+) -> Reading:
     """The rows of a table, of a slice of it, or those that match a filter; nothing is computed yet.
 
     The frame shows the table as it is at this call, however often it is computed later. Where it ends up as the new
@@ -46,15 +63,22 @@ def read(
         snapshot_id: The table as it was at this snapshot; at most one of this, `as_of` and `ref`.
         as_of: The table as it was at this moment.
         ref: The table as a tag or a branch shows it.
+        since: Only the rows appended after this snapshot; not together with a moment of the past.
     """
     moment = {"snapshot_id": snapshot_id, "as_of": as_of, "ref": ref}
-    with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, **moment):
+    with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, since=since, **moment):
         # The control plane checks all of it and opens no data file.
         checked = manager.scan(
             identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
         )
+        head = checked.snapshot()
         try:
-            frame = _table(spark, identifier, checked, ref)
+            if since is not None:
+                refuse_past(moment)
+                manager.scan_changes(identifier, since=since, until=head.snapshot_id if head is not None else None)
+                frame = appended_since(spark, identifier, since, head)
+            else:
+                frame = _table(spark, identifier, checked, ref)
         except Exception as exc:
             error = translate(exc, "spark.read", identifier)
             if error is None:
@@ -69,7 +93,7 @@ def read(
             frame = frame.select(
                 [column_path(schema, schema.find_field(name).field_id) for name in names_of(columns, "columns")]
             )
-        return frame
+        return Reading(frame, head.snapshot_id if head is not None else None)
 
 
 def _table(spark: SparkSession, identifier: TableIdentifier, checked: DataScan, ref: str | None) -> DataFrame:

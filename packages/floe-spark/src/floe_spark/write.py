@@ -40,7 +40,7 @@ from floe_spark.partitioning import partition_columns
 from floe_spark.replacing import refuse_unpartitioned, replace_partitions, replace_rows, replace_table
 from floe_spark.upserts import keyed, merge
 
-__all__ = ["WriteResult", "write"]
+__all__ = ["WriteResult", "write", "write_request"]
 
 
 def write(
@@ -85,8 +85,6 @@ def write(
         evolve: Let the table gain the columns and the wider types of the data.
         allow_empty: Let an empty frame replace all rows of a table.
     """
-    if not isinstance(frame, DataFrame) and "DataFrame" not in type(frame).__name__:
-        raise ConfigurationError(f"the data is a {type(frame).__name__}; it must be a Spark DataFrame")
     write_id = write_id or uuid.uuid4().hex
     request = WriteRequest(
         manager=manager,
@@ -100,14 +98,21 @@ def write(
         keys=names_of(keys, "keys"),
         branch=branch or MAIN_BRANCH,
         partition_by=tuple(partition_by),
-        properties={**manager.config.table_properties, **(properties or {})},
+        properties=properties,
         validate_from=validate_from,
         evolve=evolve,
         allow_empty=allow_empty,
     )
-    name = request.mode.value
+    return write_request(frame, request)
+
+
+def write_request(frame: DataFrame, request: WriteRequest) -> WriteResult:
+    """`write`, for whoever has said it all in a request."""
+    if not isinstance(frame, DataFrame) and "DataFrame" not in type(frame).__name__:
+        raise ConfigurationError(f"the data is a {type(frame).__name__}; it must be a Spark DataFrame")
+    manager, identifier, name = request.manager, request.identifier, request.mode.value
     with (
-        operation(f"iceberg.{name}", table=str(identifier), engine="spark", slice=slice) as op,
+        operation(f"iceberg.{name}", table=str(identifier), engine="spark", slice=request.slice) as op,
         translated(name, identifier),
     ):
         op.event("validating")
@@ -120,7 +125,7 @@ def write(
             snapshot_id=result.snapshot.snapshot_id,
             deduplicated=result.deduplicated or None,
         )
-        return result
+        return replace(result, seconds=op.seconds())
 
 
 def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResult:
@@ -131,12 +136,15 @@ def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResu
     columns = partition_columns(request.partition_by)
     if columns is None:
         return _create_empty_first(request, frame, schema, op)
-    rows = frame if guard is None else guard.guarded()
-    rows = keyed(rows, request, schema) if request.mode is WriteMode.UPSERT else rows
+    if request.mode is WriteMode.UPSERT:
+        rows = keyed(frame, request, schema)
+        _refuse_strays(_guard(request, rows, schema))
+    else:
+        rows = frame if guard is None else guard.guarded()
     request.manager.ensure_namespace(Namespace(levels=request.identifier.namespace))
     commit = Commit(request, op, None, guard)
     writer = commit.writer(rows, None)
-    for key, value in (request.properties or {}).items():
+    for key, value in {**request.manager.config.table_properties, **(request.properties or {})}.items():
         writer = writer.tableProperty(key, value)
     if columns:
         writer = writer.partitionedBy(*columns)
@@ -196,12 +204,13 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
 
 def _written(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequence[str]) -> SnapshotInfo:
     request, guard = commit.request, commit.guard
+    if request.mode is WriteMode.UPSERT:
+        _refuse_strays(guard)
+        return merge(commit, rows, table, base, given)
     if guard is not None:
         rows = guard.guarded()
     if request.mode is WriteMode.APPEND:
         return commit.append(rows)
-    if request.mode is WriteMode.UPSERT:
-        return merge(commit, rows, table, base, given)
     if guard is not None:
         return replace_rows(commit, rows, table, base, guard.condition)
     if request.dynamic_partitions:
@@ -217,6 +226,13 @@ def _guard(request: WriteRequest, frame: DataFrame, schema: Schema) -> Guard | N
         condition = condition_of(request.overwrite_filter, schema, request.identifier, argument="overwrite_filter")
         return Guard(frame, condition, schema, request.identifier, str(request.overwrite_filter))
     return None
+
+
+def _refuse_strays(guard: Guard | None) -> None:
+    """Look at rows that are computed already; MERGE takes no source that may fail on the way."""
+    refusal = guard.refusal() if guard is not None else None
+    if refusal is not None:
+        raise refusal
 
 
 def _check_filter(request: WriteRequest, table: Schema, data: Schema) -> None:

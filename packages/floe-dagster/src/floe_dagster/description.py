@@ -1,0 +1,162 @@
+"""What a materialization says about itself in Dagster: what was written, where, and how it looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import Table
+
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.models import MaterializationMetadata, WriteMode
+from floe_core.telemetry import warn
+from floe_dagster.options import OutputOptions
+from floe_dagster.steps import INPUTS, partition_label
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.slices import slice_filter
+from floe_iceberg.snapshots import WRITE_ID
+from floe_iceberg.write_request import WriteResult
+
+__all__ = ["describe", "sensitive_columns"]
+
+_SCHEMA = "dagster/column_schema"
+_SENSITIVE = "sensitive"
+_CELL = 60  # characters of a value in the preview
+
+
+def describe(
+    tables: IcebergTableManager,
+    identifier: TableIdentifier,
+    result: WriteResult,
+    *,
+    mode: WriteMode,
+    options: OutputOptions,
+    declared: Mapping[str, Any],
+    keys: Sequence[str],
+    written: TableSlice | None,
+    preview_rows: int,
+) -> dict[str, Any]:
+    """The metadata of one materialization, under Dagster's own keys where it has one."""
+    began = time.perf_counter()
+    snapshot = result.snapshot
+    table = tables.load_table(identifier)
+    inside = slice_filter(written, table.schema()) if written is not None else None
+    facts = MaterializationMetadata(
+        table=str(identifier),
+        num_rows=snapshot.count("added-records"),
+        snapshot_id=snapshot.snapshot_id,
+        write_mode=mode,
+        partition_key=partition_label(keys),
+        schema_evolved=bool(result.schema_change),
+    )
+    known = _columns(declared)
+    hidden = sensitive_columns(options, declared)
+    preview = _preview(tables, identifier, table, snapshot.snapshot_id, inside, hidden, preview_rows)
+    described: dict[str, Any] = {
+        **_row_count(tables, identifier, snapshot.snapshot_id, inside, keys, snapshot.count("total-records")),
+        "dagster/table_name": facts.table,
+        "dagster/uri": table.location(),
+        _SCHEMA: TableSchema(
+            columns=[_column(one.name, str(one.field_type), one.required, known) for one in table.schema().fields]
+        ),
+        # As text: a snapshot id has more digits than a browser's numbers.
+        "floe/snapshot_id": MetadataValue.text(str(facts.snapshot_id)),
+        "floe/parent_snapshot_id": MetadataValue.text(str(snapshot.parent_snapshot_id or "")),
+        "floe/operation": snapshot.operation,
+        "floe/write_mode": facts.write_mode.value,
+        "floe/write_id": snapshot.summary.get(WRITE_ID, ""),
+        "floe/rows_added": facts.num_rows,
+        "floe/rows_removed": snapshot.count("deleted-records"),
+        "floe/files_added": snapshot.count("added-data-files"),
+        "floe/files_removed": snapshot.count("deleted-data-files"),
+        "floe/bytes_added": snapshot.count("added-files-size"),
+        "floe/bytes_removed": snapshot.count("removed-files-size"),
+        "floe/schema_evolved": facts.schema_evolved,
+        "floe/schema_change": str(result.schema_change),
+        "floe/deduplicated": result.deduplicated,
+        "floe/partitions": facts.partition_key or "",
+        "floe/input_snapshots": snapshot.summary.get(INPUTS, ""),
+        **({"floe/preview": MetadataValue.md(preview)} if preview else {}),
+    }
+    seconds = {**result.seconds, "describing": time.perf_counter() - began}
+    described["floe/seconds"] = MetadataValue.json({name: round(one, 3) for name, one in seconds.items()})
+    return described
+
+
+def sensitive_columns(options: OutputOptions, declared: Mapping[str, Any]) -> set[str]:
+    """The columns that are shown to nobody, in small letters: those named, and those whose tags say so."""
+    tagged = [name for name, column in _columns(declared).items() if _SENSITIVE in {tag.lower() for tag in column.tags}]
+    return {name.lower() for name in (*options.sensitive_columns, *tagged)}
+
+
+def _columns(declared: Mapping[str, Any]) -> dict[str, TableColumn]:
+    """What the asset says about its columns in advance: descriptions, tags."""
+    said = declared.get(_SCHEMA)
+    said = said.value if isinstance(said, MetadataValue) else said
+    return {one.name.lower(): one for one in said.columns} if isinstance(said, TableSchema) else {}
+
+
+def _column(name: str, kind: str, required: bool, known: Mapping[str, TableColumn]) -> TableColumn:
+    said = known.get(name.lower())
+    return TableColumn(
+        name,
+        kind,
+        description=said.description if said else None,
+        constraints=TableColumnConstraints(nullable=not required),
+        tags=said.tags if said else None,
+    )
+
+
+def _row_count(
+    tables: IcebergTableManager,
+    identifier: TableIdentifier,
+    snapshot_id: int,
+    inside: BooleanExpression | None,
+    keys: Sequence[str],
+    total: int,
+) -> dict[str, int]:
+    """Dagster's own key for the number of rows, where it is true: of several partitions only the sum is known.
+
+    Counted in the table: the rows a commit added may include neighbours that lay in the same file.
+    """
+    if inside is None:
+        return {"dagster/row_count": total}
+    if len(keys) > 1:
+        return {}
+    return {"dagster/partition_row_count": tables.scan(identifier, row_filter=inside, snapshot_id=snapshot_id).count()}
+
+
+def _preview(
+    tables: IcebergTableManager,
+    identifier: TableIdentifier,
+    table: Table,
+    snapshot_id: int,
+    inside: BooleanExpression | None,
+    hidden: set[str],
+    rows: int,
+) -> str:
+    """A few rows as a table in Markdown, without the columns that are nobody's business."""
+    shown = [one.name for one in table.schema().fields if one.name.lower() not in hidden]
+    if not rows or not shown:
+        return ""
+    try:
+        scan = tables.scan(identifier, columns=shown, row_filter=inside, snapshot_id=snapshot_id, limit=rows)
+        found = scan.to_arrow().select(shown).to_pylist()
+    except Exception as exc:  # noqa: BLE001 - the rows are written; that they cannot be shown must not fail the step
+        warn("no preview", table=str(identifier), reason=str(exc))
+        return ""
+    lines = [_line(shown), _line("---" for _ in shown), *(_line(_cell(row[name]) for name in shown) for row in found)]
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    text = text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
