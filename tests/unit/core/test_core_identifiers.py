@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -159,7 +160,7 @@ def test_a_slice_covers_exactly_its_windows_in_any_order(hours: list[tuple[int, 
     ]
     assert covered == sorted({hour for start, length in hours for hour in range(start, start + length)})
     parts = windows_of(merged)
-    assert all(one.end < other.start for one, other in zip(parts, parts[1:], strict=False))
+    assert all(one.end < other.start for one, other in itertools.pairwise(parts))
     order.shuffle(windows)
     assert TableSlice.of_windows("ts", windows) == merged
 

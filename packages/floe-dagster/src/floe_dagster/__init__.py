@@ -1,7 +1,14 @@
 """Dagster assets stored as Iceberg tables."""
 
+from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.definitions import create_definitions, create_iceberg_resources
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.resources import LakeResource
 
-__all__ = ["IcebergIOManager", "LakeResource", "create_definitions", "create_iceberg_resources"]
+__all__ = [
+    "IcebergIOManager",
+    "IcebergIOManagerConfig",
+    "LakeResource",
+    "create_definitions",
+    "create_iceberg_resources",
+]

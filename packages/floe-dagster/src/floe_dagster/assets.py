@@ -13,12 +13,18 @@ __all__ = ["table_of"]
 
 def table_of(key: Sequence[str], options: OutputOptions | InputOptions, default_namespace: str) -> TableIdentifier:
     """The table of an asset key, or the one its metadata names."""
+    if options.namespace is None and options.table is None:
+        return TableIdentifier.from_asset_key(list(key), default_namespace)
+    asset = "/".join(key)
     if options.table is not None and "." in options.table:
         raise ConfigurationError(
-            f"asset {'/'.join(key)}: floe/table {options.table!r} has a dot; say the levels above as floe/namespace"
+            f"asset {asset}: floe/table {options.table!r} has a dot; say the levels above as floe/namespace"
         )
-    if options.namespace is not None and options.table is not None:
-        return TableIdentifier.from_string(f"{options.namespace}.{options.table}")
-    by_key = TableIdentifier.from_asset_key(list(key), default_namespace)
-    namespace = options.namespace or ".".join(by_key.namespace)
-    return TableIdentifier.from_string(f"{namespace}.{options.table or by_key.name}")
+    namespace, name = options.namespace, options.table
+    if namespace is None or name is None:
+        by_key = TableIdentifier.from_asset_key(list(key), default_namespace)
+        namespace, name = namespace or ".".join(by_key.namespace), name or by_key.name
+    try:
+        return TableIdentifier.from_string(f"{namespace}.{name}")
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"asset {asset}: {exc}") from None

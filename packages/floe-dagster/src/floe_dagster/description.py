@@ -64,7 +64,7 @@ def describe(
         ),
         # As text: a snapshot id has more digits than a browser's numbers.
         "floe/snapshot_id": MetadataValue.text(str(facts.snapshot_id)),
-        "floe/parent_snapshot_id": MetadataValue.text(str(snapshot.parent_snapshot_id or "")),
+        "floe/parent_snapshot_id": MetadataValue.text(str(snapshot.parent_snapshot_id or "none")),
         "floe/operation": snapshot.operation,
         "floe/write_mode": facts.write_mode.value,
         "floe/write_id": snapshot.summary.get(WRITE_ID, ""),
@@ -75,13 +75,20 @@ def describe(
         "floe/bytes_added": snapshot.count("added-files-size"),
         "floe/bytes_removed": snapshot.count("removed-files-size"),
         "floe/schema_evolved": facts.schema_evolved,
-        "floe/schema_change": str(result.schema_change),
         "floe/deduplicated": result.deduplicated,
-        "floe/partitions": facts.partition_key or "",
-        "floe/input_snapshots": snapshot.summary.get(INPUTS, ""),
-        **({"floe/preview": MetadataValue.md(preview)} if preview else {}),
+    }
+    described |= {
+        key: value
+        for key, value in (
+            ("floe/schema_change", str(result.schema_change)),
+            ("floe/partitions", facts.partition_key),
+            ("floe/input_snapshots", snapshot.summary.get(INPUTS)),
+            ("floe/preview", MetadataValue.md(preview) if preview else None),
+        )
+        if value
     }
     seconds = {**result.seconds, "describing": time.perf_counter() - began}
+    seconds.pop("committed", None)  # which is where the write ended
     described["floe/seconds"] = MetadataValue.json({name: round(one, 3) for name, one in seconds.items()})
     return described
 

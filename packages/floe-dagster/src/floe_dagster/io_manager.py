@@ -3,6 +3,7 @@
 # No postponed annotations here: Dagster looks at those of the class while it is made.
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext, ResourceDependency
@@ -14,6 +15,7 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
 from floe_dagster import cursors
 from floe_dagster.assets import table_of
+from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import describe
 from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options
 from floe_dagster.partitions import Partitioning, partitioning
@@ -56,6 +58,16 @@ class IcebergIOManager(ConfigurableIOManager):
     preview_rows: int = 5
 
     _opened: Lake | None = PrivateAttr(default=None)
+
+    @classmethod
+    def from_config(cls, config: IcebergIOManagerConfig, root: Path | None = None) -> "IcebergIOManager":
+        """A manager for a project without floe.yaml; files that the configuration names are relative to `root`."""
+        return cls(
+            lake=Lake(config.artifacts(root)),
+            default_write_mode=config.write_mode.value if config.write_mode is not None else None,
+            schema_evolution_enabled=config.schema_evolution_enabled,
+            column_projection_enabled=config.column_projection_enabled,
+        )
 
     @classmethod
     def output_config_schema(cls) -> type[RunOptions]:
@@ -158,7 +170,8 @@ class IcebergIOManager(ConfigurableIOManager):
 
     def load_input(self, context: InputContext) -> Any:
         asset = _asset_of(context)
-        kind = kind_of_annotation(context.dagster_type.typing_type, context.name)
+        name = context.name if context.has_input_name else asset
+        kind = kind_of_annotation(context.dagster_type.typing_type, name)
         upstream = context.upstream_output
         options = input_options(
             upstream.definition_metadata if upstream is not None else None, context.definition_metadata, asset

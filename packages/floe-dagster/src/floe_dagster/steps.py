@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster import InputContext, OutputContext
+from dagster._core.execution.stats import StepEventStatus
 
 from floe_core.identifiers import TableIdentifier
 
@@ -20,6 +21,8 @@ __all__ = ["INPUTS", "followed", "follows", "has_read", "inputs_of", "partition_
 INPUTS = "floe.input-snapshots"
 # What Dagster puts on a run that goes on where another one failed; a deliberate re-execution has none of them.
 _RETRY_TAGS = {"dagster/retry_number", "dagster/is_resume_retry", "dagster/is_asset_resume_retry"}
+# What it puts on a run of steps that somebody chose.
+_SELECTION_TAG = "dagster/step_selection"
 # Steps whose notes are kept: those of one process that run at the same time, and many more.
 _KEPT = 1000
 
@@ -99,12 +102,25 @@ def write_id(context: OutputContext) -> str | None:
 def _run_of_write(step: Any) -> str:
     """The run a write belongs to: a retry goes on with the writes of its parent, a re-execution makes new ones."""
     run = step.dagster_run
-    while run.parent_run_id is not None and _RETRY_TAGS & run.tags.keys():
+    while run.parent_run_id is not None and _continues(run, step):
         parent = step.instance.get_run_by_id(run.parent_run_id)
         if parent is None:
             return str(run.parent_run_id)
         run = parent
     return str(run.run_id)
+
+
+def _continues(run: Any, step: Any) -> bool:
+    """Does the run go on where its parent failed?
+
+    Dagster's own retries say so. A resume from Python says nothing, and has the steps that did not succeed.
+    """
+    if _RETRY_TAGS & run.tags.keys():
+        return True
+    if run.step_keys_to_execute is None or _SELECTION_TAG in run.tags:
+        return False
+    before = step.instance.get_run_step_stats(run.parent_run_id, [step.step.key])
+    return all(one.status is not StepEventStatus.SUCCESS for one in before)
 
 
 def partition_label(keys: Iterable[str]) -> str | None:

@@ -155,7 +155,8 @@ def _table(*columns: str) -> Table:
 
 def _run(stage: _Stage, title: str, assets: Sequence[str], days: Sequence[date], *, keep: bool = True) -> RunReport:
     with progress(stage.console, title, keep=keep) as watch:
-        chosen = batches(stage.pipeline.graph, stage.pipeline.assets(assets), [day.isoformat() for day in days])
+        pipeline, keys = stage.pipeline, [day.isoformat() for day in days]
+        chosen = batches(pipeline.graph, pipeline.assets(assets), keys, pipeline.instance)
         return run_batches(stage.pipeline, chosen, watch)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from floe_core.errors import ConfigurationError
+from floe_runtime.partition_keys import known_keys, spans
 
 if TYPE_CHECKING:
     from dagster import AssetKey, DagsterInstance, PartitionsDefinition
@@ -38,10 +40,12 @@ def shared_partitions(graph: AssetGraph, assets: Sequence[AssetKey]) -> Partitio
     return next(iter(found), None)
 
 
-def batches(graph: AssetGraph, assets: Sequence[AssetKey], keys: Sequence[str]) -> list[Batch]:
+def batches(
+    graph: AssetGraph, assets: Sequence[AssetKey], keys: Sequence[str], instance: DagsterInstance
+) -> list[Batch]:
     """All assets for all these partitions."""
     wanted = {key: set(keys) for key in assets if graph.get(key).partitions_def is not None}
-    return _batches(graph, wanted, [key for key in assets if key not in wanted])
+    return _batches(graph, wanted, [key for key in assets if key not in wanted], instance)
 
 
 def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInstance) -> list[Batch]:
@@ -50,7 +54,7 @@ def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInst
     An unpartitioned asset counts as missing too if something it reads is newer than itself.
     """
     partitions = shared_partitions(graph, assets)
-    known = partitions.get_partition_keys() if partitions is not None else ()
+    known = known_keys(partitions, instance) if partitions is not None else []
     wanted: dict[AssetKey, set[str]] = {}
     plain: list[AssetKey] = []
     for key in (one for one in graph.toposorted_asset_keys if one in set(assets)):
@@ -62,7 +66,7 @@ def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInst
             key, node.parent_keys, instance
         ):
             plain.append(key)
-    return _batches(graph, wanted, plain)
+    return _batches(graph, wanted, plain, instance)
 
 
 def _is_behind(key: AssetKey, parents: Collection[AssetKey], instance: DagsterInstance) -> bool:
@@ -73,9 +77,11 @@ def _is_behind(key: AssetKey, parents: Collection[AssetKey], instance: DagsterIn
     return any(event is not None and event.timestamp > own.timestamp for event in events)
 
 
-def _batches(graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], plain: Sequence[AssetKey]) -> list[Batch]:
+def _batches(
+    graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], plain: Sequence[AssetKey], instance: DagsterInstance
+) -> list[Batch]:
     """Neighbouring partitions together where the assets take several at once; unpartitioned assets run once."""
-    runs = [(tuple(assets), tuple(keys)) for assets, keys in _chunks(graph, wanted)]
+    runs = [(tuple(assets), tuple(keys)) for assets, keys in _chunks(graph, wanted, instance)]
     if not runs:
         return [Batch(tuple(plain))] if plain else []
     partitioned = set(wanted)
@@ -95,21 +101,19 @@ def _batches(graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], plain: Sequ
 
 
 def _chunks(
-    graph: AssetGraph, wanted: Mapping[AssetKey, set[str]]
+    graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], instance: DagsterInstance
 ) -> Iterator[tuple[Sequence[AssetKey], Sequence[str]]]:
+    """The keys for which the same assets run, in the order of the keys."""
     definition = next((graph.get(key).partitions_def for key in wanted), None)
-    chunk: list[str] = []
-    assets: list[AssetKey] = []
-    for key in definition.get_partition_keys() if definition is not None else ():
-        now = [asset for asset in wanted if key in wanted[asset]]
-        if chunk and (now != assets or not _take_several(graph, assets)):
-            yield assets, chunk
-            chunk = []
-        if now:
-            chunk.append(key)
-        assets = now
-    if chunk:
-        yield assets, chunk
+    if definition is None:
+        return
+    known = known_keys(definition, instance)
+    for assets, group in itertools.groupby(known, key=lambda key: [one for one in wanted if key in wanted[one]]):
+        if not assets:
+            continue
+        keys = list(group)
+        for span in spans(definition, instance, keys) if _take_several(graph, assets) else [[key] for key in keys]:
+            yield assets, span
 
 
 def _take_several(graph: AssetGraph, assets: Sequence[AssetKey]) -> bool:

@@ -204,14 +204,14 @@ def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
     return Materialized(
         asset=asset,
         table=metadata["dagster/table_name"],
-        partitions=metadata["floe/partitions"],
+        partitions=metadata.get("floe/partitions", ""),
         rows=metadata["floe/rows_added"],
         rows_removed=metadata["floe/rows_removed"],
         files=metadata["floe/files_added"],
         files_removed=metadata["floe/files_removed"],
         bytes=metadata["floe/bytes_added"],
         snapshot_id=int(metadata["floe/snapshot_id"]),
-        schema_change=metadata["floe/schema_change"],
+        schema_change=metadata.get("floe/schema_change", ""),
         deduplicated=metadata["floe/deduplicated"],
     )
 

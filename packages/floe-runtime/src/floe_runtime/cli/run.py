@@ -35,7 +35,7 @@ __all__ = ["run"]
 @project_option
 @environment_option
 @click.option("--select", metavar="A,B", help="Only these assets.")
-@click.option("--partition", metavar="KEY", help="Only this partition.")
+@click.option("--partition", metavar="KEY", multiple=True, help="Only this partition; may be said several times.")
 @click.option("--partition-range", metavar="START...END", help="These partitions, both ends included.")
 @click.option("--missing", is_flag=True, help="Whatever was never materialized, and what depends on it.")
 @json_option
@@ -44,14 +44,15 @@ def run(
     project: Path | None,
     environment: str | None,
     select: str | None,
-    partition: str | None,
+    partition: tuple[str, ...],
     partition_range: str | None,
     missing: bool,
     as_json: bool,
 ) -> None:
     """Materialize the assets of the project.
 
-    Without options: every asset, and of the partitioned ones the latest complete partition.
+    Without options: every asset, and of the partitioned ones the latest complete partition, or all partitions that
+    are no windows of time.
     """
     if sum(map(bool, (partition, partition_range, missing))) > 1:
         raise click.UsageError("--partition, --partition-range and --missing exclude each other.")
@@ -105,44 +106,50 @@ def _title(name: str, chosen: Sequence[Batch]) -> str:
 def _batches(
     pipeline: Pipeline,
     assets: Sequence[AssetKey],
-    partition: str | None,
+    partition: Sequence[str],
     partition_range: str | None,
     missing: bool,
 ) -> list[Batch]:
     """The runs that the options ask for."""
+    from floe_core.errors import ConfigurationError
     from floe_runtime import planning
 
     if missing:
         return planning.missing(pipeline.graph, assets, pipeline.instance)
-    keys = _keys(planning.shared_partitions(pipeline.graph, assets), partition, partition_range)
-    return planning.batches(pipeline.graph, assets, keys)
-
-
-def _keys(
-    partitions: PartitionsDefinition[str] | None, partition: str | None, partition_range: str | None
-) -> list[str]:
-    """The partitions that the options ask for: by default the latest complete one."""
-    from floe_core.errors import ConfigurationError
-
+    partitions = planning.shared_partitions(pipeline.graph, assets)
     if partitions is None:
         if partition or partition_range:
             raise ConfigurationError("no selected asset is partitioned; leave the partition options out")
-        return []
-    known = list(partitions.get_partition_keys())
+        return planning.batches(pipeline.graph, assets, [], pipeline.instance)
+    keys = _keys(partitions, pipeline, partition, partition_range)
+    return planning.batches(pipeline.graph, assets, keys, pipeline.instance)
+
+
+def _keys(
+    partitions: PartitionsDefinition[str], pipeline: Pipeline, partition: Sequence[str], partition_range: str | None
+) -> list[str]:
+    """The partitions that the options ask for: by default the latest complete window, or all that have no time."""
+    from floe_core.errors import ConfigurationError
+    from floe_runtime.partition_keys import is_dynamic, known_keys, latest_keys
+
+    known = known_keys(partitions, pipeline.instance)
+    add = "add keys in the web UI (floe dev), or with instance.add_dynamic_partitions"
     if not known:
         raise ConfigurationError(
-            "the partitions of these assets have no complete partition yet; wait for the first one"
+            f"these assets have no partition yet; {add if is_dynamic(partitions) else 'wait for the first one'}"
         )
-    if partition is None and partition_range is None:
-        return [known[-1]]
+    if not partition and partition_range is None:
+        return latest_keys(partitions, pipeline.instance)
     first, separator, last = (partition_range or "").partition("...")
-    ends = [partition] if partition else [first, last]
     if partition_range and not (first and separator and last):
         raise ConfigurationError(f"--partition-range {partition_range!r}: write it as START...END")
-    for end in ends:
-        if end not in known:
-            raise ConfigurationError(f"there is no partition {end!r}; they go from {known[0]} to {known[-1]}")
-    start, stop = known.index(str(ends[0])), known.index(str(ends[-1]))
+    for key in partition or (first, last):
+        if key not in known:
+            hint = f"; {add}" if is_dynamic(partitions) else ""
+            raise ConfigurationError(f"there is no partition {key!r}; they go from {known[0]} to {known[-1]}{hint}")
+    if partition:
+        return [key for key in known if key in partition]
+    start, stop = known.index(first), known.index(last)
     if start > stop:
-        raise ConfigurationError(f"--partition-range: {ends[0]} comes after {ends[-1]}; swap them")
+        raise ConfigurationError(f"--partition-range: {first} comes after {last}; swap them")
     return known[start : stop + 1]

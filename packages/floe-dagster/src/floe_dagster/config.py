@@ -1,0 +1,74 @@
+"""IcebergIOManagerConfig: a REST catalog for a Dagster project that has no floe.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import ConfigurationError
+from floe_core.models import WriteMode
+from floe_core.spec import ClientCredentials, PolarisCatalogConfig, RestCatalogConfig, RetryConfig, Storage
+
+__all__ = ["IcebergIOManagerConfig"]
+
+
+class IcebergIOManagerConfig(BaseModel):
+    """Where the tables are, and what an IO manager does unless an asset says otherwise.
+
+    Secrets may be references, `${env:NAME}` or `${file:path}`, which are read when the catalog is first asked.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    catalog_uri: str
+    warehouse: str
+    catalog_type: Literal["polaris", "rest"] = "polaris"
+    default_namespace: str = "public"
+    write_mode: WriteMode | None = Field(
+        default=None, description="by default append, and for partitioned assets the partition is replaced"
+    )
+    schema_evolution_enabled: bool = True
+    column_projection_enabled: bool = True
+    scope: str = "PRINCIPAL_ROLE:ALL"
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+    token: SecretStr | None = None
+    retry: RetryConfig = RetryConfig()
+    storage: Storage | None = Field(default=None, description="where the catalog does not vend access to the files")
+
+    def artifacts(self, root: Path | None = None) -> CompiledArtifacts:
+        """The same as a contract: what floe.yaml would say."""
+        kind = PolarisCatalogConfig if self.catalog_type == "polaris" else RestCatalogConfig
+        try:
+            credentials = (
+                ClientCredentials(client_id=self.client_id or "", client_secret=self.client_secret)
+                if self.client_secret is not None
+                else None
+            )
+            catalog = kind(
+                uri=self.catalog_uri,
+                warehouse=self.warehouse,
+                scope=self.scope,
+                credentials=credentials,
+                token=self.token,
+                auth="oauth2" if credentials or self.token else "none",
+                access_delegation="none" if getattr(self.storage, "access_key_id", None) else "vended-credentials",
+                retry=self.retry,
+            )
+            made = CompiledArtifacts(
+                name="dagster",
+                catalog=catalog,
+                tables={"default_namespace": self.default_namespace},
+                source_sha256="",
+                **({"storage": self.storage} if self.storage is not None else {}),
+            )
+        except ValidationError as exc:
+            reasons = "; ".join(
+                ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+                for one in exc.errors(include_input=False, include_url=False)
+            )
+            raise ConfigurationError(f"the configuration of the IO manager does not fit: {reasons}") from None
+        return made.at(root or Path.cwd())

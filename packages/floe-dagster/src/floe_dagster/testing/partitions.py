@@ -1,0 +1,129 @@
+"""A kind of partitions: its definition, the columns that hold it, and rows for each key."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from itertools import product
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
+
+__all__ = ["DATE", "LOCAL", "ZONED", "Dimension", "Partitions", "by_both", "by_one", "labels", "windows"]
+
+ZONED = pa.timestamp("us", "UTC")
+LOCAL = pa.timestamp("us")
+DATE = pa.date32()
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """One kind of partitions.
+
+    Args:
+        name: For the ids of the tests.
+        definition: What the assets are partitioned by.
+        expr: The metadata `partition_expr`: the column of the partition, or a mapping from dimensions to columns.
+        columns: The columns that the partitions are about, with their types.
+        keys: Neighbours, in the order of the definition, three or more: the first and the last are a range.
+        rows_of: What the rows of a partition have in these columns.
+        dynamic: Keys that the instance must know, by the names of their dynamic partitions.
+    """
+
+    name: str
+    definition: PartitionsDefinition[Any]
+    expr: str | dict[str, str]
+    columns: Mapping[str, pa.DataType]
+    keys: Sequence[str]
+    rows_of: Callable[[str], Sequence[Mapping[str, Any]]]
+    dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def table(self, keys: Iterable[str], note: str = "") -> pa.Table:
+        """The rows of these partitions: an id, the columns, and a note that tells one writing from another."""
+        rows = [
+            {"id": 100 * self.keys.index(key) + place, **row, "note": note}
+            for key in keys
+            for place, row in enumerate(self.rows_of(key))
+        ]
+        schema = pa.schema([("id", pa.int64()), *self.columns.items(), ("note", pa.string())])
+        return pa.Table.from_pylist(rows, schema)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One column that an asset is partitioned by, and the values it has in each partition."""
+
+    definition: PartitionsDefinition[Any]
+    column: str
+    kind: pa.DataType
+    keys: Sequence[str]
+    values_of: Callable[[str], Sequence[Any]]
+    dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def windows(definition: TimeWindowPartitionsDefinition, column: str = "at", kind: pa.DataType = ZONED) -> Dimension:
+    """All windows of time up to the end of the definition; values at their edges and in between."""
+
+    def values_of(key: str) -> Sequence[datetime | date]:
+        window = definition.time_window_for_partition_key(key)
+        moments = [window.start, window.start + (window.end - window.start) / 2, window.end - _TICK]
+        if pa.types.is_date(kind):
+            return [moment.date() for moment in moments]
+        # Python's clock arithmetic forgets the second of two equal hours, so it is done in UTC.
+        start, end = (one.astimezone(ZoneInfo("UTC")) for one in (window.start, window.end))
+        exact = [start, start + (end - start) / 2, end - _TICK]
+        if kind.tz is not None:
+            return exact
+        return [one.astimezone(window.start.tzinfo).replace(tzinfo=None) for one in exact]
+
+    return Dimension(definition, column, kind, definition.get_partition_keys(), values_of)
+
+
+def labels(
+    definition: PartitionsDefinition[Any],
+    column: str,
+    keys: Sequence[str],
+    *,
+    kind: pa.DataType | None = None,
+    value: Callable[[str], Any] = str,
+    dynamic: str | None = None,
+) -> Dimension:
+    """Values of a column, each a key; `dynamic` names the partitions that the instance must know."""
+    known = {dynamic: keys} if dynamic is not None else {}
+    return Dimension(definition, column, kind or pa.string(), keys, lambda key: [value(key)] * 2, known)
+
+
+def by_one(name: str, dimension: Dimension) -> Partitions:
+    """Partitions in one dimension."""
+    return Partitions(
+        name=name,
+        definition=dimension.definition,
+        expr=dimension.column,
+        columns={dimension.column: dimension.kind},
+        keys=dimension.keys,
+        rows_of=lambda key: [{dimension.column: value} for value in dimension.values_of(key)],
+        dynamic=dimension.dynamic,
+    )
+
+
+def by_both(name: str, **dimensions: Dimension) -> Partitions:
+    """Partitions in two dimensions, by their names."""
+    definition = MultiPartitionsDefinition({name: one.definition for name, one in dimensions.items()})
+    ordered = {name: dimensions[name] for name in sorted(dimensions)}
+
+    def rows_of(key: str) -> Sequence[Mapping[str, Any]]:
+        parts = key.split("|")
+        found = [one.values_of(part) for one, part in zip(ordered.values(), parts, strict=True)]
+        return [dict(zip((one.column for one in ordered.values()), values, strict=True)) for values in product(*found)]
+
+    return Partitions(
+        name=name,
+        definition=definition,
+        expr={name: one.column for name, one in dimensions.items()},
+        columns={one.column: one.kind for one in ordered.values()},
+        keys=["|".join(keys) for keys in product(*(one.keys for one in ordered.values()))],
+        rows_of=rows_of,
+        dynamic={name: keys for one in ordered.values() for name, keys in one.dynamic.items()},
+    )

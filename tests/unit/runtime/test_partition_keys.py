@@ -1,0 +1,61 @@
+"""Which partitions a run takes, and which of them go into one run together."""
+
+from collections.abc import Iterator
+
+import pytest
+from dagster import (
+    DagsterInstance,
+    DailyPartitionsDefinition,
+    DynamicPartitionsDefinition,
+    MultiPartitionsDefinition,
+    PartitionKeyRange,
+    StaticPartitionsDefinition,
+)
+from dagster._core.definitions.partitions.context import partition_loading_context
+from hypothesis import given
+from hypothesis import strategies as st
+
+from floe_runtime.partition_keys import is_dynamic, known_keys, latest_keys, spans
+
+DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-06")
+CITIES = StaticPartitionsDefinition(["Oslo", "Rome", "Lima"])
+NAMES = DynamicPartitionsDefinition(name="names")
+BOTH = MultiPartitionsDefinition({"day": DAYS, "city": CITIES})
+INSTANCE = DagsterInstance.ephemeral()
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as ephemeral:
+        ephemeral.add_dynamic_partitions("names", ["b", "a"])
+        yield ephemeral
+
+
+def test_the_latest_is_of_time_and_everything_else_is_all(instance: DagsterInstance) -> None:
+    assert latest_keys(DAYS, instance) == ["2026-01-05"]
+    assert latest_keys(CITIES, instance) == ["Oslo", "Rome", "Lima"]
+    assert latest_keys(NAMES, instance) == ["b", "a"]
+    assert latest_keys(BOTH, instance) == ["Oslo|2026-01-05", "Rome|2026-01-05", "Lima|2026-01-05"]
+    mixed = MultiPartitionsDefinition({"day": DAYS, "name": NAMES})
+    assert latest_keys(mixed, instance) == ["2026-01-05|b", "2026-01-05|a"]
+    assert [is_dynamic(one) for one in (DAYS, CITIES, NAMES, BOTH, mixed)] == [False, False, True, False, True]
+
+
+def test_keys_that_follow_each_other_go_together() -> None:
+    chosen = ["2026-01-01", "2026-01-02", "2026-01-04"]
+    assert spans(DAYS, INSTANCE, chosen) == [["2026-01-01", "2026-01-02"], ["2026-01-04"]]
+    assert spans(CITIES, INSTANCE, ["Oslo", "Lima"]) == [["Oslo"], ["Lima"]]
+
+
+@given(st.sets(st.sampled_from(known_keys(BOTH, INSTANCE))))
+def test_each_group_of_pairs_is_what_dagster_makes_of_its_ends(chosen: set[str]) -> None:
+    groups = spans(BOTH, INSTANCE, sorted(chosen))
+    with partition_loading_context(dynamic_partitions_store=INSTANCE):
+        for group in groups:
+            ends = PartitionKeyRange(group[0], group[-1])
+            assert [str(key) for key in BOTH.get_partition_keys_in_range(ends)] == group
+    assert sorted(key for group in groups for key in group) == sorted(chosen)
+
+
+def test_a_whole_grid_is_one_group() -> None:
+    assert len(spans(BOTH, INSTANCE, known_keys(BOTH, INSTANCE))) == 1
