@@ -53,8 +53,9 @@ def span(first: str, last: str) -> dict[str, str]:
 
 def metadata_of(result: ExecuteInProcessResult, name: str) -> dict[str, Any]:
     """The metadata of the one materialization of an asset, by the last part of its key."""
-    (event,) = [one for one in result.get_asset_materialization_events() if one.asset_key.path[-1] == name]
-    return {key: value.value for key, value in event.materialization.metadata.items()}
+    made = [event.materialization for event in result.get_asset_materialization_events()]
+    (one,) = [each for each in made if each.asset_key.path[-1] == name]
+    return {key: value.value for key, value in one.metadata.items()}
 
 
 def rows_of(tables: IcebergTableManager, name: str, **options: Any) -> list[dict[str, Any]]:

@@ -291,7 +291,8 @@ def test_assets_that_are_stored_elsewhere_or_not_at_all_are_not_asked_for_a_mode
     @multi_asset(
         outs={"a": AssetOut(metadata={"write_mode": "append"}), "b": AssetOut(io_manager_key="mem_io_manager")}
     )
-    def several() -> tuple[Any, Any]: ...
+    def several() -> tuple[Any, Any]:
+        return 1, 2
 
     create_definitions([elsewhere, nothing, several], project=project.root)
     assert [str(one.message) for one in recwarn if "write_mode" in str(one.message)] == []

@@ -39,6 +39,15 @@ def consumed_until(
 ) -> int | None:
     """The snapshot of `source` that the asset at work consumed last; None if it must begin with all rows."""
     consumer, written = _consumer(context, default_namespace)
+    found = _consumed(tables, source, consumer, written)
+    if found is not None:
+        _refuse_gap(tables, source, found, consumer)
+    return found
+
+
+def _consumed(
+    tables: IcebergTableManager, source: TableIdentifier, consumer: str, written: TableIdentifier
+) -> int | None:
     table = tables.find_table(written)
     if table is None:
         return None
@@ -49,6 +58,18 @@ def consumed_until(
             return found
     ref = tables.load_table(source).metadata.refs.get(cursor_tag(consumer))
     return ref.snapshot_id if ref is not None else None
+
+
+def _refuse_gap(tables: IcebergTableManager, source: TableIdentifier, since: int, asset: str) -> None:
+    """What was appended can be told only by the snapshots that appended it: they must all be there."""
+    table = tables.load_table(source)
+    if since not in {one.snapshot_id for one in ancestors_of(table.current_snapshot(), table.metadata)}:
+        raise ConfigurationError(
+            f"what was appended to '{source}' after snapshot {since}, which {asset} consumed last, cannot be told any "
+            f"more: snapshots since then have expired, or the table was rolled back. Materialize {asset} once without "
+            f"since and with write_mode overwrite, or drop its table to consume all rows anew; then let snapshots live "
+            f"longer than the time between two runs"
+        )
 
 
 def advance(tables: IcebergTableManager, sources: list[TableIdentifier], asset: str, written: SnapshotInfo) -> None:
