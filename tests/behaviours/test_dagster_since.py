@@ -54,7 +54,9 @@ def arrive(tables: IcebergTableManager, source: TableIdentifier) -> Callable[...
     return lambda *ids: tables.write_data(source, pa.table({"id": list(ids)}), mode="append").snapshot_id
 
 
-def consumer(namespace: str, kind: Any = pa.Table, after: Callable[[], object] = lambda: None, **said: Any) -> list[Any]:
+def consumer(
+    namespace: str, kind: Any = pa.Table, after: Callable[[], object] = lambda: None, **said: Any
+) -> list[Any]:
     def consume(source: Any) -> Any:
         after()
         return source

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,27 @@ def test_a_local_session_fits_its_cores_and_stays_on_loopback() -> None:
 def test_a_cluster_keeps_its_own_ideas_of_cores_and_addresses() -> None:
     cluster = conf(master="spark://host:7077")
     assert not {"spark.sql.shuffle.partitions", "spark.driver.memory", "spark.driver.host"} & set(cluster)
+
+
+@pytest.mark.parametrize(
+    ("settings", "before", "expected"),
+    [
+        ({}, None, sys.executable),
+        ({}, "/usr/bin/mine", "/usr/bin/mine"),
+        ({"master": "spark://host:7077"}, None, None),
+        ({"conf": {"spark.pyspark.python": "/opt/python"}}, None, "/opt/python"),
+        ({"conf": {"spark.pyspark.python": "/opt/python"}}, "/usr/bin/mine", "/opt/python"),
+        ({"conf": {"spark.pyspark.python": "/opt/python"}, "master": "spark://host:7077"}, None, "/opt/python"),
+    ],
+)
+def test_python_functions_run_on_the_python_of_the_settings_or_locally_on_this_one(
+    settings: dict[str, Any], before: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", before or "")  # so that it is put back after the test
+    if before is None:
+        monkeypatch.delenv("PYSPARK_PYTHON")
+    session._choose_python(conf(**settings))
+    assert os.environ.get("PYSPARK_PYTHON") == expected
 
 
 def test_the_jars_of_the_runtime_the_catalog_and_the_user_are_joined() -> None:

@@ -51,6 +51,10 @@ class _TablesOnly(Lake):
         return "public"
 
     @property
+    def _spark_log(self) -> str:
+        return "the log of its session"
+
+    @property
     def spark(self) -> SparkSession:
         from pyspark.sql import SparkSession
 

@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import FloeError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.errors import is_refused
+from floe_spark.life import is_dead
 from floe_spark.read import Reading, reading
-from floe_spark.session import catalog_conf, renew_catalog, spark_session
+from floe_spark.session import LOG_FILE, catalog_conf, renew_catalog, spark_session
 from floe_spark.write import WriteResult, write, write_request
 
 if TYPE_CHECKING:
@@ -63,11 +65,21 @@ class Lake:
         """Write a DataFrame as a request says."""
         return self._again_if_refused(lambda: write_request(frame, request))
 
+    @property
+    def _spark_log(self) -> str:
+        return str(self.artifacts.root / LOG_FILE)
+
     def _again_if_refused(self, act: Callable[[], Result]) -> Result:
         """Once more with a new token if the catalog refused Spark's: it was revoked, or is fetched by somebody else."""
         try:
             return act()
         except Exception as exc:
+            if is_dead() and not isinstance(exc, FloeError):
+                raise FloeStorageError(
+                    f"Spark ended while it worked: its process is gone, often for want of memory (spark.conf: "
+                    f"{{spark.driver.memory: 4g}}); its own words are in {self._spark_log}. Nothing was "
+                    f"committed; run it again, and a new session starts"
+                ) from exc
             if not is_refused(exc) or is_remote(self.spark):
                 raise
             renew_catalog(self.spark, catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin))

@@ -28,6 +28,7 @@ from floe_core.references import resolve_model
 from floe_core.spec import CATALOG_NAME, SparkConfig
 from floe_core.telemetry import operation
 from floe_spark.connect import forget_sessions, is_remote
+from floe_spark.life import forget_the_dead
 from floe_spark.names import quoted
 
 __all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_session"]
@@ -59,9 +60,7 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
         problem = java_problem()
         if problem:
             raise ConfigurationError(problem)
-        if _local_cores(conf["spark.master"]) is not None:
-            # Otherwise Python functions would run on whatever `python3` is on the PATH, without this environment.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _choose_python(conf)
         log = artifacts.root / LOG_FILE
         jvm = _jvm_of_before()
         if jvm is not None:
@@ -73,6 +72,15 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
             spark = _start(_builder(artifacts.name, shown), settings, log)
         _keep_the_wire_quiet(spark)
         return spark
+
+
+def _choose_python(conf: Mapping[str, str]) -> None:
+    """Say on which Python the executors run Python functions: PySpark asks the environment, never the settings."""
+    if "spark.pyspark.python" in conf:
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    elif _local_cores(conf["spark.master"]) is not None:
+        # Otherwise it would be whatever `python3` is on the PATH, without this environment.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _jvm_of_before() -> Any:
@@ -228,6 +236,7 @@ def renew_catalog(spark: SparkSession, world: Mapping[str, str]) -> None:
 
 
 def _running_session() -> SparkSession | None:
+    forget_the_dead()
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
