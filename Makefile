@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-full check format bench wheels clean
+.PHONY: help setup lock demo test test-full test-ui check format bench wheels clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,8 +46,11 @@ else
 	done
 endif
 
-test-full: java $(STAMP)  ## Run the slow and destructive rest
+test-full: java chromium $(STAMP)  ## Run the slow and destructive rest
 	@$(BIN)/python -m pytest -m full $(ARGS)
+
+test-ui: java chromium $(STAMP)  ## Drive the web UI in a real browser
+	@$(BIN)/python -m pytest -m full tests/ui $(ARGS)
 
 check: $(STAMP)  ## Format check, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -68,6 +71,14 @@ wheels: $(STAMP)  ## Build the six wheels into dist/
 .PHONY: java
 java:
 	@$(PYTHON) -I packages/floe-core/src/floe_core/java.py
+
+# The tests that need it fail where it is missing and cannot be installed; the others run.
+.PHONY: chromium
+chromium:
+	@installed() { command -v chromium > /dev/null && command -v chromedriver > /dev/null; }; \
+	installed || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && echo "Installing Chromium for the browser tests." && \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver > /dev/null; }; \
+	installed || echo "The browser tests need Chromium; on Debian, as root: apt-get install chromium chromium-driver"
 
 clean:  ## Remove the environment and what the demo left
 	rm -rf $(VENV) .demo dist

@@ -23,12 +23,12 @@ from floe_dagster.resources import lake_of
 from floe_dagster.steps import followed, follows, has_read, step_of, trace, write_id
 from floe_dagster.values import Kind, from_scan, kind_of_annotation, kind_of_value, nothing
 from floe_iceberg.arguments import choice
-from floe_iceberg.incoming import incoming
+from floe_iceberg.incoming import Incoming, incoming
 from floe_iceberg.incremental import refuse_past
 from floe_iceberg.schema import to_iceberg_schema
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import write_summary
-from floe_iceberg.write_request import WriteRequest, WriteResult
+from floe_iceberg.write_request import WriteRequest
 from floe_spark import Lake
 from floe_spark.frames import data_schema
 
@@ -91,8 +91,11 @@ class IcebergIOManager(ConfigurableIOManager):
         options = output_options(context.definition_metadata, asset, context.config)
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
-        request = self._request(context, obj, kind, options, partitions, keys)
-        result = self._write(request, obj, kind)
+        data: Any = obj if kind is Kind.SPARK else incoming(obj)
+        request = self._request(context, data, options, partitions, keys)
+        result = (
+            self._lake.write_request(data, request) if kind is Kind.SPARK else self._lake.tables.write(request, data)
+        )
         step = step_of(context)
         if result.deduplicated:
             context.log.warning(
@@ -119,8 +122,7 @@ class IcebergIOManager(ConfigurableIOManager):
     def _request(
         self,
         context: OutputContext,
-        obj: Any,
-        kind: Kind,
+        data: Any,
         options: OutputOptions,
         partitions: Partitioning | None,
         keys: Sequence[str],
@@ -139,7 +141,7 @@ class IcebergIOManager(ConfigurableIOManager):
             keys=options.upsert_keys,
             commit_strategy=options.commit_strategy or choice(CommitStrategy, self.commit_strategy, "commit_strategy"),
             branch=options.branch or self.branch or MAIN_BRANCH,
-            partition_by=self._layout(identifier, obj, kind, partitions),
+            partition_by=self._layout(identifier, data, partitions),
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
@@ -153,18 +155,13 @@ class IcebergIOManager(ConfigurableIOManager):
         return WriteMode.OVERWRITE if partitioned else WriteMode.APPEND
 
     def _layout(
-        self, identifier: TableIdentifier, obj: Any, kind: Kind, partitions: Partitioning | None
+        self, identifier: TableIdentifier, data: Any, partitions: Partitioning | None
     ) -> Sequence[PartitionTransform]:
         """The hidden partitioning of a table that is not there yet; it depends on the types of the columns."""
         if partitions is None or self._lake.tables.table_exists(identifier):
             return ()
-        schema = data_schema(obj) if kind is Kind.SPARK else to_iceberg_schema(incoming(obj).schema_for(None))
-        return partitions.transforms(schema)
-
-    def _write(self, request: WriteRequest, obj: Any, kind: Kind) -> WriteResult:
-        if kind is Kind.SPARK:
-            return self._lake.write_request(obj, request)
-        return self._lake.tables.write(request, obj)
+        known = to_iceberg_schema(data.schema_for(None)) if isinstance(data, Incoming) else data_schema(data)
+        return partitions.transforms(known)
 
     # Reading --------------------------------------------------------------------------------------------------------
 

@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline", "open_pipeline"]
 
-# Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes.
+# Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes. Each run of
+# the web UI has a JVM of its own: Dagster's ten at a time would be too many for a laptop.
 _DAGSTER_SETTINGS = """\
 telemetry:
   enabled: false
 compute_logs:
   module: dagster._core.storage.noop_compute_log_manager
   class: NoOpComputeLogManager
+concurrency:
+  runs:
+    max_concurrent_runs: 2
 """
 
 

@@ -19,6 +19,7 @@ _COMMANDS = {
     "compile": "Check floe.yaml and write the contract that everything runs on.",
     "doctor": "Check Java, Spark, the jars, the catalog and the storage, and say what to do.",
     "run": "Materialize the assets of the project.",
+    "dev": "Open Dagster's web UI on the project.",
     "namespaces": "List, create, show, change and drop namespaces.",
 }
 

@@ -1,0 +1,39 @@
+"""floe dev."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from floe_runtime.cli.common import compile_here, environment_option, fail, project_option, tells_errors
+
+__all__ = ["dev"]
+
+
+@click.command()
+@project_option
+@environment_option
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=3000, show_default=True, help="Where to listen; 0: any free port."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Who can reach it; the UI asks nobody for a password."
+)
+@tells_errors
+def dev(project: Path | None, environment: str | None, port: int, host: str) -> None:
+    """Open Dagster's web UI on the project, with the history of floe run; Ctrl-C ends it."""
+    from floe_core.java import java_problem
+    from floe_runtime.dev import open_web_ui
+
+    artifacts = compile_here(project, environment)
+    problem = None if artifacts.spark.remote else java_problem()
+    if problem:
+        fail(problem, as_json=False)
+    try:
+        with open_web_ui(artifacts, host=host, port=port) as ui:
+            click.echo(f"{artifacts.name} in Dagster's web UI: {ui.address}")
+            ui.wait()
+    except KeyboardInterrupt:
+        click.echo("stopped; a run that was under way has failed, and its writes are complete or absent", err=True)
+        raise click.exceptions.Exit(130) from None
