@@ -72,7 +72,7 @@ def test_missing_partitions_are_filled_and_told_as_json(starter: Path) -> None:
     assert ran.returncode == 0
     assert report["ok"] is True
     by_table = {one["table"]: one for one in report["materialized"]}
-    assert by_table["bronze.measurements"]["partitions"] == "2026-01-01...2026-01-06"
+    assert by_table["bronze.measurements"]["partitions"] == "2026-01-01...2026-01-06 (6)"
     assert by_table["bronze.measurements"]["rows"] == 6 * 14_400
     assert rows(starter, "gold.daily_averages") == 70
     again = floe("run", "--missing", "--json", cwd=starter)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,18 +101,23 @@ def _batches(
 
 def _chunks(
     graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], instance: DagsterInstance
-) -> Iterator[tuple[Sequence[AssetKey], Sequence[str]]]:
-    """The keys for which the same assets run, in the order of the keys."""
+) -> list[tuple[Sequence[AssetKey], Sequence[str]]]:
+    """The keys for which the same assets run, those that go into one run together, in the order of the keys."""
     definition = next((graph.get(key).partitions_def for key in wanted), None)
     if definition is None:
-        return
-    known = known_keys(definition, instance)
-    for assets, group in itertools.groupby(known, key=lambda key: [one for one in wanted if key in wanted[one]]):
-        if not assets:
-            continue
-        keys = list(group)
-        for span in spans(definition, instance, keys) if _take_several(graph, assets) else [[key] for key in keys]:
-            yield assets, span
+        return []
+    places = {key: place for place, key in enumerate(known_keys(definition, instance))}
+    alike: dict[tuple[AssetKey, ...], list[str]] = {}
+    for key in places:
+        assets = tuple(one for one in wanted if key in wanted[one])
+        if assets:
+            alike.setdefault(assets, []).append(key)
+    chunks = [
+        (assets, span)
+        for assets, keys in alike.items()
+        for span in (spans(definition, instance, keys) if _take_several(graph, assets) else [[key] for key in keys])
+    ]
+    return sorted(chunks, key=lambda chunk: places[chunk[1][0]])
 
 
 def _take_several(graph: AssetGraph, assets: Sequence[AssetKey]) -> bool:
