@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow, rest, start_up, writes
+from benchmarks import arrow, dagster, rest, start_up, upsert, writes
 
 console = Console(width=120)
 MEASURES = {
@@ -16,6 +16,8 @@ MEASURES = {
     "reads": arrow.measure_reads,
     "rest": rest.measure,
     "spark": writes.measure,
+    "dagster": dagster.measure,
+    "upsert": upsert.measure,
 }
 chosen = sys.argv[1:] or [*MEASURES, "memory"]
 for title in chosen:
@@ -28,8 +30,8 @@ for title in chosen:
             row.what,
             f"{row.seconds:.3f}",
             row.beside,
-            f"{row.beside_seconds:.3f}",
-            f"{row.seconds / row.beside_seconds:.2f}",
+            "-" if row.beside_seconds is None else f"{row.beside_seconds:.3f}",
+            "-" if row.ratio is None else f"{row.ratio:.2f}",
             row.target,
         )
     console.print(table)

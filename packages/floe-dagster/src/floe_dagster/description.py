@@ -8,7 +8,6 @@ from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import Table
 
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import MaterializationMetadata, WriteMode
@@ -54,7 +53,8 @@ def describe(
     )
     known = _columns(declared)
     hidden = sensitive_columns(options, declared)
-    preview = _preview(tables, identifier, table, snapshot.snapshot_id, inside, hidden, preview_rows)
+    shown = [one.name for one in table.schema().fields if one.name.lower() not in hidden]
+    preview = _preview(_first_rows(tables, identifier, result, inside, shown, preview_rows), shown)
     described: dict[str, Any] = {
         **_row_count(tables, identifier, snapshot.snapshot_id, inside, keys, snapshot.count("total-records")),
         "dagster/table_name": facts.table,
@@ -136,26 +136,40 @@ def _row_count(
     return {"dagster/partition_row_count": tables.scan(identifier, row_filter=inside, snapshot_id=snapshot_id).count()}
 
 
-def _preview(
+def _first_rows(
     tables: IcebergTableManager,
     identifier: TableIdentifier,
-    table: Table,
-    snapshot_id: int,
+    result: WriteResult,
     inside: BooleanExpression | None,
-    hidden: set[str],
+    shown: Sequence[str],
     rows: int,
-) -> str:
-    """A few rows as a table in Markdown, without the columns that are nobody's business."""
-    shown = [one.name for one in table.schema().fields if one.name.lower() not in hidden]
+) -> list[dict[str, Any]]:
+    """A few rows of what was written: as they came by, or read again."""
     if not rows or not shown:
-        return ""
+        return []
+    if result.sample is not None:
+        present = [name for name in shown if name in result.sample.column_names]
+        found: list[dict[str, Any]] = result.sample.select(present).slice(0, rows).to_pylist()
+        return found
+    snapshot_id = result.snapshot.snapshot_id
     try:
         scan = tables.scan(identifier, columns=shown, row_filter=inside, snapshot_id=snapshot_id, limit=rows)
-        found = scan.to_arrow().select(shown).to_pylist()
+        found = scan.to_arrow().to_pylist()
     except Exception as exc:  # noqa: BLE001 - the rows are written; that they cannot be shown must not fail the step
         warn("no preview", table=str(identifier), reason=str(exc))
+        return []
+    return found
+
+
+def _preview(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> str:
+    """A table in Markdown."""
+    if not rows:
         return ""
-    lines = [_line(shown), _line("---" for _ in shown), *(_line(_cell(row[name]) for name in shown) for row in found)]
+    lines = [
+        _line(shown),
+        _line("---" for _ in shown),
+        *(_line(_cell(row.get(name)) for name in shown) for row in rows),
+    ]
     return "\n".join(lines)
 
 

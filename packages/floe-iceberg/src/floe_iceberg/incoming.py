@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from floe_core.errors import ConfigurationError, SchemaEvolutionError
 from floe_iceberg.types import column_problems, lasting_type
 
-__all__ = ["ArrowData", "Incoming", "incoming"]
+__all__ = ["ArrowData", "Incoming", "Sample", "incoming"]
 
 # pa.Table, pa.RecordBatch, pa.RecordBatchReader, pandas.DataFrame, polars.DataFrame, polars.LazyFrame: the last three
 # are known by their module, so that none of them has to be installed.
@@ -51,6 +51,25 @@ class Incoming:
         return pa.schema(
             [one.with_nullable(one.nullable and one.name not in full) for one in self.schema if one.name not in untyped]
         )
+
+
+class Sample:
+    """The first rows that come by, copied: they must not keep the batches alive that they came in."""
+
+    def __init__(self, rows: int) -> None:
+        self._wanted = rows
+        self._batches: list[pa.RecordBatch] = []
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, of which some rows were noted if more are wanted."""
+        if self._wanted and len(batch):
+            first = batch.take(pa.array(range(min(self._wanted, len(batch))), pa.int64()))
+            self._wanted -= len(first)
+            self._batches.append(first)
+        return batch
+
+    def taken(self) -> pa.Table | None:
+        return pa.Table.from_batches(self._batches) if self._batches else None
 
 
 def incoming(data: ArrowData) -> Incoming:

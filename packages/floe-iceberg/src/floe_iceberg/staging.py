@@ -38,7 +38,7 @@ __all__ = ["Made", "Staged", "Stager", "files_since", "read_rows"]
 # Rows of all partitions that may wait for their row group.
 _WAITING_BYTES = 192 * 2**20
 # A partition's rows are written when this many wait, or fewer if the table says so: one row group.
-_LARGEST_ROW_GROUP_BYTES = 64 * 2**20
+_LARGEST_ROW_GROUP_BYTES = 128 * 2**20
 _OPEN_FILES = 64
 _WRITERS = max(2, os.cpu_count() or 2)
 

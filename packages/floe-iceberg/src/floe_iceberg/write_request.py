@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -80,6 +81,7 @@ class WriteResult:
     created: bool = False
     deduplicated: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)  # in each state: validating, writing, …
+    sample: pa.Table | None = None  # a few of the rows, where they came by in memory
 
 
 def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:

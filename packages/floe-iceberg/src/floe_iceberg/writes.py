@@ -8,6 +8,8 @@ never deleted here, whatever comes back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -17,7 +19,7 @@ from floe_core.telemetry import Operation, warn
 from floe_iceberg import doubt
 from floe_iceberg.commits import Commit, begin
 from floe_iceberg.filters import condition_of
-from floe_iceberg.incoming import ArrowData, Incoming, incoming
+from floe_iceberg.incoming import ArrowData, Incoming, Sample, incoming
 from floe_iceberg.replacing import Replacement, replace_rows
 from floe_iceberg.schema import SchemaChange, to_iceberg_schema
 from floe_iceberg.slices import Guard, slice_filter
@@ -27,8 +29,10 @@ from floe_iceberg.types import Fitting
 from floe_iceberg.upserts import merge_rows
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
 
-__all__ = ["TRUNCATED", "write"]
+__all__ = ["SAMPLE_ROWS", "TRUNCATED", "write"]
 
+# As many rows are kept to be shown.
+SAMPLE_ROWS = 100
 # How many values lost their nanoseconds, in the summary of the snapshot.
 TRUNCATED = "floe.truncated-nanoseconds"
 
@@ -49,17 +53,18 @@ def write(request: WriteRequest, data: ArrowData, op: Operation) -> WriteResult:
     if change:
         op.event("evolving")
     op.event("writing")
-    staged, replacement, truncated = _stage(request, table, transaction, arriving)
+    sample = Sample(SAMPLE_ROWS)
+    staged, replacement, truncated = _stage(request, table, transaction, arriving, sample)
     if truncated:
         warn("nanoseconds were cut off", table=str(request.identifier), values=truncated)
     summary = {**request.summary, **({TRUNCATED: str(truncated)} if truncated else {})}
     result = Commit(request, schema, summary, staged, replacement, op).run(table, transaction, change)
     op.event("committed")
-    return result
+    return replace(result, sample=sample.taken())
 
 
 def _stage(
-    request: WriteRequest, table: Table | None, transaction: Transaction, arriving: Incoming
+    request: WriteRequest, table: Table | None, transaction: Transaction, arriving: Incoming, sample: Sample
 ) -> tuple[Staged, Replacement, int]:
     """Write the data files, and those that take the place of files of which only a part is replaced."""
     io = transaction._table.io
@@ -69,7 +74,7 @@ def _stage(
     fitted = (fitting.fit(batch) for batch in arriving.batches)
     try:
         guard = Guard(condition, stager.schema, str(request.slice or request.overwrite_filter))
-        inside = (batch for batch in fitted if guard.check(batch))
+        inside = (sample.of(batch) for batch in fitted if guard.check(batch))
         if request.mode is WriteMode.UPSERT:
             rows = guard.complete(inside, request.identifier)
             replacement = merge_rows(request, table, stager, rows, arriving.schema.names)
