@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import reduce
+from itertools import groupby
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
@@ -99,11 +99,18 @@ def _along(column: NestedField, schema: Schema, touched: list[FileScanTask], fil
     except (KeyError, ValueError, TypeError):
         return None
     wanted = {task.file.file_path for task in touched}
-    chosen = [one for one in ranges if any(file.file_path in wanted for file in one.files)]
+    # Those that follow each other are one: a condition for each of a thousand hours would be too deep for any engine.
+    groups = groupby(ranges, key=lambda one: any(file.file_path in wanted for file in one.files))
+    chosen = [_joined(list(group)) for is_touched, group in groups if is_touched]
     reached = [file for one in chosen for file in one.files]
     if not wanted <= {file.file_path for file in reached} or any(_nulls(column, file) for file in reached):
         return None  # a file with NULLs lies in no range as a whole
-    return _Reach(reduce(Or, (_between(name, one) for one in chosen)), sum(one.size for one in chosen))
+    parts: list[Any] = [_between(name, one) for one in chosen]
+    return _Reach(Or(*parts) if len(parts) > 1 else parts[0], sum(one.size for one in chosen))
+
+
+def _joined(ranges: list[_Range]) -> _Range:
+    return _Range(ranges[0].lower, ranges[-1].upper, [file for one in ranges for file in one.files])
 
 
 def _ranges(column: NestedField, files: list[DataFile]) -> Iterator[_Range]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from itertools import product
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
@@ -68,15 +67,13 @@ def windows(definition: TimeWindowPartitionsDefinition, column: str = "at", kind
 
     def values_of(key: str) -> Sequence[datetime | date]:
         window = definition.time_window_for_partition_key(key)
-        moments = [window.start, window.start + (window.end - window.start) / 2, window.end - _TICK]
-        if pa.types.is_date(kind):
-            return [moment.date() for moment in moments]
-        # Python's clock arithmetic forgets the second of two equal hours, so it is done in UTC.
-        start, end = (one.astimezone(ZoneInfo("UTC")) for one in (window.start, window.end))
-        exact = [start, start + (end - start) / 2, end - _TICK]
-        if kind.tz is not None:
-            return exact
-        return [one.astimezone(window.start.tzinfo).replace(tzinfo=None) for one in exact]
+        # Reckoned in UTC: a clock that is put back shows the same hour twice.
+        start, end = (one.astimezone(timezone.utc) for one in (window.start, window.end))
+        moments = [start, start + (end - start) / 2, end - _TICK]
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            return moments
+        local = [one.astimezone(window.start.tzinfo).replace(tzinfo=None) for one in moments]
+        return [one.date() for one in local] if pa.types.is_date(kind) else local
 
     return Dimension(definition, column, kind, definition.get_partition_keys(), values_of)
 

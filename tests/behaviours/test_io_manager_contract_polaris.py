@@ -1,0 +1,15 @@
+"""Floe's IO manager keeps the contract on Polaris, odd keys included, if one is given."""
+
+import pytest
+from tests.behaviours.test_io_manager_contract import FloeContract
+
+from floe_dagster.testing import ODD_PARTITIONS, PARTITIONS, Partitions
+from floe_spark import Lake
+
+
+class TestOnPolaris(FloeContract):
+    partitions: tuple[Partitions, ...] = (*PARTITIONS.values(), *ODD_PARTITIONS.values())
+
+    @pytest.fixture
+    def on(self, polaris: Lake) -> Lake:
+        return polaris

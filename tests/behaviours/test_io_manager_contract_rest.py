@@ -1,0 +1,14 @@
+"""Floe's IO manager keeps the contract on a catalog server with object storage."""
+
+import pytest
+from tests.behaviours.test_io_manager_contract import FloeContract
+
+from floe_spark import Lake
+
+
+class TestOnAServer(FloeContract):
+    turn = 1
+
+    @pytest.fixture
+    def on(self, rest_lake: Lake) -> Lake:
+        return rest_lake
