@@ -169,14 +169,14 @@ def test_a_step_that_is_retried_writes_once(
         return pa.table({"id": [1]})
 
     if when == "after the commit":
-        described = vars(io_manager)["describe"]
+        told = io_manager.IcebergIOManager._tell
 
         def fails_once(*arguments: Any, **named: Any) -> Any:
             if len(attempts) == 1:
                 raise OSError("the answer was lost")
-            return described(*arguments, **named)
+            return told(*arguments, **named)
 
-        monkeypatch.setattr(io_manager, "describe", fails_once)
+        monkeypatch.setattr(io_manager.IcebergIOManager, "_tell", fails_once)
     done = run([flaky], project, instance)
     assert done.success
     assert attempts == [0, 1]
@@ -242,6 +242,23 @@ def test_two_runs_on_one_partition_at_once_leave_the_rows_of_one(
     assert "written" in outcomes
     assert len(rows) == 50
     assert len({row["who"] for row in rows}) == 1
+
+
+def test_what_was_written_is_written_though_it_cannot_be_described(
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    instance: DagsterInstance,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"})
+    def odd() -> pa.Table:
+        return pa.table({"id": [1], "days": pa.array([[3_000_000_000 // 1000]], pa.list_(pa.date32()))})
+
+    done = run([odd], project, instance)
+    assert done.success
+    assert metadata_of(done, "odd")["dagster/table_name"] == f"{namespace}.odd"
+    assert tables.scan(TableIdentifier(namespace=(namespace,), name="odd")).count() == 1
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "upsert"])

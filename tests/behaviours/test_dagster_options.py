@@ -97,13 +97,55 @@ def test_an_upsert_changes_the_rows_whose_keys_it_brings(
 def test_an_upsert_of_a_partition_takes_no_rows_of_another(
     project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, events: TableIdentifier
 ) -> None:
-    said = {"write_mode": "upsert", "upsert_keys": "id", "partition_expr": "note"}
+    said = {"write_mode": "upsert", "upsert_keys": "note", "partition_expr": "NOTE"}
     notes = StaticPartitionsDefinition(["v1", "v2"])
-    one = writing(events.namespace[0], numbers(1, 2, note="v1"), metadata=said, partitions_def=notes)
+    one = writing(events.namespace[0], numbers(1, note="v1"), metadata=said, partitions_def=notes)
     run([one], project, instance, partition_key="v1")
-    with pytest.raises(PartitionMismatchError, match="2 rows lie outside the slice"):
+    with pytest.raises(PartitionMismatchError, match="1 row lies outside the slice"):
         run([one], project, instance, partition_key="v2")
-    assert ids(tables, events) == [1, 2]
+    by_id = writing(events.namespace[0], numbers(1), metadata=said | {"upsert_keys": ["id"]}, partitions_def=notes)
+    with pytest.raises(ConfigurationError, match="would move rows here from other partitions; add NOTE to upsert_keys"):
+        run([by_id], project, instance, partition_key="v1")
+    assert ids(tables, events) == [1]
+
+
+def test_a_partition_column_that_the_table_does_not_have_is_refused(
+    project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, events: TableIdentifier
+) -> None:
+    notes = StaticPartitionsDefinition(["v1"])
+    old = {"partition_expr": "note"}
+    run(
+        [writing(events.namespace[0], numbers(1), metadata=old, partitions_def=notes)],
+        project,
+        instance,
+        partition_key="v1",
+    )
+    renamed = numbers(1).rename_columns(["id", "remark"])
+    new = writing(events.namespace[0], renamed, metadata={"partition_expr": "remark"}, partitions_def=notes)
+    with pytest.raises(ConfigurationError, match="has rows and no column 'remark'"):
+        run([new], project, instance, partition_key="v1")
+    assert rows_of(tables, str(events)) == [{"id": 1, "note": "v1"}]
+
+
+def test_what_is_written_to_a_branch_is_read_from_there(
+    project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, namespace: str
+) -> None:
+    up = TableIdentifier(namespace=(namespace,), name="up")
+    tables.write_data(up, numbers(1), mode="append")
+    tables.create_branch(up, "dev")
+    seen: list[Any] = []
+
+    def look(up: pa.Table) -> None:
+        seen.append(up["id"].to_pylist())
+
+    ins = {"up": AssetIn([namespace, "up"])}
+    down = asset(name="down", key_prefix=namespace, ins=ins)(look)
+    said = {"write_mode": "overwrite", "floe/branch": "dev"}
+    run([writing(namespace, numbers(2), "up", metadata=said), down], project, instance)
+    plain = writing(namespace, numbers(3), "up", metadata={"write_mode": "overwrite"})
+    run_alone([plain, down], project, instance, manager={"branch": "dev"})
+    assert seen == [[2], [3]]
+    assert ids(tables, up) == [1]
 
 
 def test_a_branch_gets_the_rows_and_main_does_not(
@@ -312,7 +354,7 @@ def test_the_preview_shows_rows_and_hides_what_is_sensitive(
     assert "a@x" not in str(shown)
     phone = next(one for one in shown["dagster/column_schema"].columns if one.name == "Phone")
     assert (phone.type, phone.description, dict(phone.tags)) == ("string", "to call", {"sensitive": ""})
-    for hidden in ({"floe/preview_rows": 0}, {"floe/sensitive_columns": table.column_names}):
+    for hidden in ({"floe/preview_rows": 0}, {"floe/sensitive_columns": [f"{one}.part" for one in table.column_names]}):
         again = metadata_of(run([writing(namespace, table, metadata=said | hidden)], project, instance), "events")
         assert "floe/preview" not in again
 

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from dagster import (
+    AssetExecutionContext,
     AssetIn,
     AssetOut,
     AssetsDefinition,
@@ -13,6 +14,7 @@ from dagster import (
     DagsterInstance,
     DailyPartitionsDefinition,
     LastPartitionMapping,
+    StaticPartitionsDefinition,
     asset,
     multi_asset,
 )
@@ -20,7 +22,7 @@ from pyspark.sql import DataFrame
 from tests.runs import metadata_of, rows_of, run
 
 from floe_core.artifacts import CompiledArtifacts
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import cursors
 from floe_dagster.cursors import cursor_tag
@@ -134,13 +136,16 @@ def test_a_run_that_dies_before_the_tag_is_moved_consumes_nothing_twice(
     arrive: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    class Killed(BaseException):
+        """Nobody catches this one."""
+
     def dies(*_: Any) -> None:
-        raise RuntimeError("killed")
+        raise Killed
 
     arrive(1)
     with monkeypatch.context() as patch:
         patch.setattr(cursors, "advance", dies)
-        with pytest.raises(RuntimeError, match="killed"):
+        with pytest.raises(Killed):
             run(consumer(namespace), project, instance)
     assert consumed(tables, namespace) == [1]  # the rows were committed
     arrive(2)
@@ -201,6 +206,144 @@ def test_a_consumer_whose_table_is_gone_begins_anew(
     arrive(2)
     run(consumer(namespace), project, instance)
     assert consumed(tables, namespace) == [1, 2]
+
+
+def test_a_tag_that_cannot_be_moved_fails_nothing(
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    instance: DagsterInstance,
+    namespace: str,
+    arrive: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(cursors, "advance", refuses)
+    for ids in ((1,), (2,)):
+        arrive(*ids)
+        assert run(consumer(namespace), project, instance).success
+    assert consumed(tables, namespace) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", [pa.Table, DataFrame], ids=["arrow", "spark"])
+def test_two_runs_at_once_do_not_both_consume(
+    request: pytest.FixtureRequest,
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    instance: DagsterInstance,
+    namespace: str,
+    arrive: Callable[..., int],
+    kind: Any,
+) -> None:
+    if kind is DataFrame:
+        request.getfixturevalue("lake")
+
+    def another_run() -> None:
+        with DagsterInstance.ephemeral() as other:
+            run(consumer(namespace), project, other)
+
+    arrive(1)
+    run(consumer(namespace), project, instance)
+    arrive(2)
+    with pytest.raises(ConcurrencyConflictError, match=r"another run of .* consumed what is new"):
+        run(consumer(namespace, kind, after=another_run), project, instance)
+    assert consumed(tables, namespace) == [1, 2]
+
+
+def test_two_first_runs_at_once_do_not_both_consume(
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    instance: DagsterInstance,
+    namespace: str,
+    arrive: Callable[..., int],
+) -> None:
+    def another_run() -> None:
+        with DagsterInstance.ephemeral() as other:
+            run(consumer(namespace), project, other)
+
+    arrive(1)
+    with pytest.raises(ConcurrencyConflictError, match="another run of"):
+        run(consumer(namespace, after=another_run), project, instance)
+    assert consumed(tables, namespace) == [1]
+
+
+def test_a_table_made_anew_and_empty_gets_all_rows(
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    instance: DagsterInstance,
+    namespace: str,
+    arrive: Callable[..., int],
+) -> None:
+    arrive(1)
+    run(consumer(namespace), project, instance)
+    table = TableIdentifier(namespace=(namespace,), name="consumed")
+    tables.drop_table(table)
+    tables.create_table(table, pa.schema([("id", pa.int64())]))
+    arrive(2)
+    run(consumer(namespace), project, instance)
+    assert consumed(tables, namespace) == [1, 2]
+
+
+def test_new_partitions_are_new_rows_and_replaced_ones_are_refused(
+    project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, namespace: str
+) -> None:
+    notes = StaticPartitionsDefinition(["a", "b"])
+
+    @asset(key_prefix=namespace, partitions_def=notes, metadata={"partition_expr": "note"})
+    def source(context: AssetExecutionContext) -> pa.Table:
+        return pa.table({"id": [ord(context.partition_key)], "note": [context.partition_key]})
+
+    made = consumer(namespace)[1]
+    for key in ("a", "b"):
+        run([source], project, instance, partition_key=key)
+        run([source, made], project, instance, asset_selection=[made.key])
+    assert consumed(tables, namespace) == [97, 98]
+    run([source], project, instance, partition_key="a")
+    with pytest.raises(ConfigurationError, match=r"1 of 1 writes to .* put rows in the place of others"):
+        run([source, made], project, instance, asset_selection=[made.key])
+
+
+def test_a_consumer_that_keeps_nothing_in_the_lake_is_refused(
+    project: CompiledArtifacts, instance: DagsterInstance, namespace: str, arrive: Callable[..., int]
+) -> None:
+    arrive(1)
+    ins = {"source": AssetIn([namespace, "source"], metadata={"since": True})}
+
+    @asset(key_prefix=namespace, ins=ins)
+    def silent(source: pa.Table) -> None: ...
+
+    @asset(key_prefix=namespace, ins=ins, io_manager_key="mem_io_manager")
+    def elsewhere(source: pa.Table) -> int:
+        return 1
+
+    for one in (silent, elsewhere):
+        with pytest.raises(ConfigurationError, match="kept in the same lake"):
+            run([AssetSpec([namespace, "source"]), one], project, instance)
+
+
+def test_the_cursor_of_a_branch_is_on_that_branch(
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    instance: DagsterInstance,
+    namespace: str,
+    arrive: Callable[..., int],
+) -> None:
+    arrive(1)
+    run(consumer(namespace), project, instance)
+    table = TableIdentifier(namespace=(namespace,), name="consumed")
+    tables.create_branch(table, "audit")
+    ins = {"source": AssetIn([namespace, "source"], metadata={"since": True})}
+
+    @asset(name="consumed", key_prefix=namespace, ins=ins, metadata={"write_mode": "append", "floe/branch": "audit"})
+    def made(source: pa.Table) -> pa.Table:
+        return source
+
+    arrive(2)
+    for _ in range(2):
+        run([AssetSpec([namespace, "source"]), made], project, instance)
+    assert sorted(row["id"] for row in rows_of(tables, str(table), ref="audit")) == [1, 2]
+    assert consumed(tables, namespace) == [1]
 
 
 def test_two_consumers_have_two_cursors() -> None:

@@ -54,7 +54,7 @@ class IcebergIOManagerConfig(BaseModel):
                 scope=self.scope,
                 credentials=credentials,
                 token=self.token,
-                auth="oauth2" if credentials or self.token else "none",
+                auth="oauth2" if credentials or self.token or self.client_id else "none",
                 access_delegation="none" if getattr(self.storage, "access_key_id", None) else "vended-credentials",
                 retry=self.retry,
             )

@@ -9,15 +9,15 @@ from typing import Any
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
 from pyiceberg.expressions import BooleanExpression
 
-from floe_core.identifiers import TableIdentifier, TableSlice
-from floe_core.models import MaterializationMetadata, WriteMode
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import MaterializationMetadata, SnapshotInfo
 from floe_core.telemetry import warn
 from floe_dagster.options import OutputOptions
 from floe_dagster.steps import INPUTS, partition_label
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import WRITE_ID
-from floe_iceberg.write_request import WriteResult
+from floe_iceberg.write_request import WriteRequest, WriteResult
 
 __all__ = ["describe", "sensitive_columns"]
 
@@ -28,35 +28,32 @@ _CELL = 60  # characters of a value in the preview
 
 def describe(
     tables: IcebergTableManager,
-    identifier: TableIdentifier,
+    request: WriteRequest,
     result: WriteResult,
     *,
-    mode: WriteMode,
     options: OutputOptions,
     declared: Mapping[str, Any],
     keys: Sequence[str],
-    written: TableSlice | None,
-    preview_rows: int,
 ) -> dict[str, Any]:
     """The metadata of one materialization, under Dagster's own keys where it has one."""
     began = time.perf_counter()
-    snapshot = result.snapshot
+    snapshot, identifier = result.snapshot, request.identifier
     table = tables.load_table(identifier)
-    inside = slice_filter(written, table.schema()) if written is not None else None
+    inside = slice_filter(request.slice, table.schema()) if request.slice is not None else None
     facts = MaterializationMetadata(
         table=str(identifier),
         num_rows=snapshot.count("added-records"),
         snapshot_id=snapshot.snapshot_id,
-        write_mode=mode,
+        write_mode=request.mode,
         partition_key=partition_label(keys),
         schema_evolved=bool(result.schema_change),
     )
     known = _columns(declared)
     hidden = sensitive_columns(options, declared)
     shown = [one.name for one in table.schema().fields if one.name.lower() not in hidden]
-    preview = _preview(_first_rows(tables, identifier, result, inside, shown, preview_rows), shown)
+    preview = _preview(_first_rows(tables, identifier, result, inside, shown, request.sample_rows), shown)
     described: dict[str, Any] = {
-        **_row_count(tables, identifier, snapshot.snapshot_id, inside, keys, snapshot.count("total-records")),
+        **_row_count(tables, request, snapshot, inside, keys),
         "dagster/table_name": facts.table,
         "dagster/uri": table.location(),
         _SCHEMA: TableSchema(
@@ -96,7 +93,8 @@ def describe(
 def sensitive_columns(options: OutputOptions, declared: Mapping[str, Any]) -> set[str]:
     """The columns that are shown to nobody, in small letters: those named, and those whose tags say so."""
     tagged = [name for name, column in _columns(declared).items() if _SENSITIVE in {tag.lower() for tag in column.tags}]
-    return {name.lower() for name in (*options.sensitive_columns, *tagged)}
+    named = [name.lower() for name in (*options.sensitive_columns, *tagged)]
+    return {*named, *(name.partition(".")[0] for name in named)}  # of a struct nothing is shown if a part is sensitive
 
 
 def _columns(declared: Mapping[str, Any]) -> dict[str, TableColumn]:
@@ -119,21 +117,23 @@ def _column(name: str, kind: str, required: bool, known: Mapping[str, TableColum
 
 def _row_count(
     tables: IcebergTableManager,
-    identifier: TableIdentifier,
-    snapshot_id: int,
+    request: WriteRequest,
+    snapshot: SnapshotInfo,
     inside: BooleanExpression | None,
     keys: Sequence[str],
-    total: int,
 ) -> dict[str, int]:
     """Dagster's own key for the number of rows, where it is true: of several partitions only the sum is known.
 
     Counted in the table: the rows a commit added may include neighbours that lay in the same file.
     """
-    if inside is None:
-        return {"dagster/row_count": total}
+    if request.slice is None:
+        return {"dagster/row_count": snapshot.count("total-records")}
     if len(keys) > 1:
         return {}
-    return {"dagster/partition_row_count": tables.scan(identifier, row_filter=inside, snapshot_id=snapshot_id).count()}
+    scan = tables.scan(
+        request.identifier, columns=request.slice.columns, row_filter=inside, snapshot_id=snapshot.snapshot_id
+    )
+    return {"dagster/partition_row_count": scan.count()}
 
 
 def _first_rows(

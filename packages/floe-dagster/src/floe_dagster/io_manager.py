@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext, ResourceDependency
+from dagster import ConfigurableIOManager, DataVersion, InputContext, MetadataValue, OutputContext, ResourceDependency
+from dagster._core.execution.plan.outputs import StepOutputHandle
 from pydantic import PrivateAttr
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -28,7 +29,7 @@ from floe_iceberg.incremental import refuse_past
 from floe_iceberg.schema import to_iceberg_schema
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import write_summary
-from floe_iceberg.write_request import WriteRequest
+from floe_iceberg.write_request import WriteRequest, WriteResult
 from floe_spark import Lake
 from floe_spark.frames import data_schema
 
@@ -91,33 +92,52 @@ class IcebergIOManager(ConfigurableIOManager):
         options = output_options(context.definition_metadata, asset, context.config)
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
+        if partitions is not None and self._mode(options, partitioned=True) is WriteMode.UPSERT:
+            partitions.refuse_keys_of_others(options.upsert_keys, asset)
         data: Any = obj if kind is Kind.SPARK else incoming(obj)
         request = self._request(context, data, options, partitions, keys)
         result = (
             self._lake.write_request(data, request) if kind is Kind.SPARK else self._lake.tables.write(request, data)
         )
-        step = step_of(context)
+        self._tell(context, request, result, options, keys)
+
+    def _tell(
+        self,
+        context: OutputContext,
+        request: WriteRequest,
+        result: WriteResult,
+        options: OutputOptions,
+        keys: Sequence[str],
+    ) -> None:
+        """Tell Dagster what was written. It is: nothing here may fail the step, which would write it again."""
+        step, asset, snapshot_id = step_of(context), _asset_of(context), str(result.snapshot.snapshot_id)
         if result.deduplicated:
             context.log.warning(
-                f"{asset} was written before by this run or the run it retries (snapshot "
-                f"{result.snapshot.snapshot_id}); it was not written again"
+                f"{asset} was written before by this run or the run it retries (snapshot {snapshot_id}); it was not "
+                f"written again"
             )
         if step is not None:
-            cursors.advance(self._lake.tables, followed(step), asset, result.snapshot)
-            step.set_data_version(context.asset_key, DataVersion(str(result.snapshot.snapshot_id)))
-        context.add_output_metadata(
-            describe(
+            step.set_data_version(context.asset_key, DataVersion(snapshot_id))
+        try:
+            if step is not None:
+                cursors.advance(self._lake.tables, followed(step), asset, result.snapshot)
+            described = describe(
                 self._lake.tables,
-                request.identifier,
+                request,
                 result,
-                mode=request.mode,
                 options=options,
                 declared=context.definition_metadata,
                 keys=keys,
-                written=request.slice,
-                preview_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
             )
-        )
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the rows are there
+            context.log.warning(
+                f"{asset} is written (snapshot {snapshot_id}), and could not be described: {type(exc).__name__}: {exc}"
+            )
+            described = {
+                "dagster/table_name": str(request.identifier),
+                "floe/snapshot_id": MetadataValue.text(snapshot_id),
+            }
+        context.add_output_metadata(described)
 
     def _request(
         self,
@@ -131,6 +151,8 @@ class IcebergIOManager(ConfigurableIOManager):
         identifier = table_of(context.asset_key.path, options, self._namespace)
         own_id = write_id(context) or uuid.uuid4().hex
         evolve = options.schema_evolution_enabled
+        branch = options.branch or self.branch or MAIN_BRANCH
+        sources = followed(step_of(context))
         return WriteRequest(
             manager=tables,
             identifier=identifier,
@@ -140,11 +162,13 @@ class IcebergIOManager(ConfigurableIOManager):
             slice=partitions.slice(keys) if partitions is not None else None,
             keys=options.upsert_keys,
             commit_strategy=options.commit_strategy or choice(CommitStrategy, self.commit_strategy, "commit_strategy"),
-            branch=options.branch or self.branch or MAIN_BRANCH,
+            branch=branch,
             partition_by=self._layout(identifier, data, partitions),
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
+            check=cursors.still_there(sources, _asset_of(context), branch) if sources else None,
+            sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
         )
 
     def _mode(self, options: OutputOptions, *, partitioned: bool) -> WriteMode:
@@ -179,6 +203,8 @@ class IcebergIOManager(ConfigurableIOManager):
         identifier = table_of(context.asset_key.path, options, self._namespace)
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
+        if options.is_now and not options.since:  # where the asset is written is where it is read
+            options = options.model_copy(update={"ref": options.branch or self.branch})
         if options.since:
             return self._read_since(context, kind, identifier, options, keys)
         if partitions is not None and not keys:  # such as the day before the first day
@@ -212,22 +238,51 @@ class IcebergIOManager(ConfigurableIOManager):
         tables, step = self._lake.tables, step_of(context)
         refuse_past({"snapshot_id": options.snapshot_id, "as_of": options.as_of, "ref": options.ref})
         _refuse_some_partitions(context, keys)
-        since = cursors.consumed_until(tables, identifier, context, self._namespace)
-        follows(step, identifier)
+        since = cursors.consumed_until(tables, identifier, self._consumer(context))
+        follows(step, identifier, since)
+        head = tables.current_snapshot(identifier)
+        if head is None:
+            return self._no_rows(kind, identifier, options)
         if since is None:
-            return self._read(context, kind, identifier, options, None)
+            # At this snapshot and no other: what comes later is for the next run.
+            now = options.model_copy(update={"snapshot_id": head.snapshot_id})
+            return self._read(context, kind, identifier, now, None)
         if kind is Kind.SPARK:
             found = self._lake.reading(identifier, columns=options.columns, row_filter=options.row_filter, since=since)
             has_read(step, identifier, found.snapshot_id)
             return found.frame
-        head = tables.current_snapshot(identifier)
-        until = head.snapshot_id if head is not None else since
-        has_read(step, identifier, until)
-        return from_scan(
-            kind,
-            tables.scan_changes(
-                identifier, since=since, until=until, columns=options.columns, row_filter=options.row_filter
-            ),
+        has_read(step, identifier, head.snapshot_id)
+        changes = tables.scan_changes(
+            identifier, since=since, until=head.snapshot_id, columns=options.columns, row_filter=options.row_filter
+        )
+        return from_scan(kind, changes)
+
+    def _consumer(self, context: InputContext) -> cursors.Consumer:
+        """The asset that the step makes, and where it is kept: rows and cursor must come in one commit."""
+        step, name = step_of(context), context.name if context.has_input_name else "input"
+        keys = sorted(step.get_output_asset_keys()) if step is not None else []
+        if len(keys) != 1 or len(step.step.step_outputs) != 1:
+            raise ConfigurationError(
+                f"input {name!r}: since is for a step that makes one asset, which keeps what was consumed; this one "
+                f"makes {len(keys)}"
+            )
+        asset, node = keys[0].to_user_string(), step.job_def.asset_layer.get(keys[0])
+        output = step.step.step_outputs[0]
+        stored = not step.op_def.output_dict[output.name].dagster_type.is_nothing
+        manager = step.get_io_manager(StepOutputHandle(step.step.key, output.name)) if stored else None
+        if not isinstance(manager, IcebergIOManager) or manager._lake.tables is not self._lake.tables:
+            raise ConfigurationError(
+                f"input {name!r}: since is for an asset that is kept in the same lake, where it is noted what was "
+                f"consumed; {asset} is not"
+            )
+        if node.partitions_def is not None:
+            raise ConfigurationError(
+                f"input {name!r}: since is for unpartitioned assets, and {asset} is partitioned: it would not be "
+                f"certain which partition gets what was appended"
+            )
+        options = output_options(node.metadata, asset)
+        return cursors.Consumer(
+            asset, table_of(keys[0].path, options, manager._namespace), options.branch or manager.branch or MAIN_BRANCH
         )
 
     def _no_rows(self, kind: Kind, identifier: TableIdentifier, options: InputOptions) -> Any:

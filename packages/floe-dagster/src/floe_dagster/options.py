@@ -42,11 +42,16 @@ class _Options(BaseModel):
 class _Place(_Options):
     """Where the rows of an asset lie."""
 
-    namespace: str | None = Field(default=None, description="the namespace of the table, such as bronze or bronze.raw")
-    table: str | None = Field(default=None, description="the name of the table; by default the asset key says it")
+    namespace: str | None = Field(
+        default=None, min_length=1, description="the namespace of the table, such as bronze or bronze.raw"
+    )
+    table: str | None = Field(
+        default=None, min_length=1, description="the name of the table; by default the asset key says it"
+    )
     partition_expr: PartitionExpr | None = Field(
         default=None, description="the column of the partition, or a mapping from dimensions to columns"
     )
+    branch: str | None = Field(default=None, min_length=1, description="a branch of the table, made before")
 
 
 class OutputOptions(_Place):
@@ -54,7 +59,6 @@ class OutputOptions(_Place):
 
     write_mode: WriteMode | None = Field(default=None, description="append, overwrite or upsert")
     upsert_keys: Names = Field(default=(), description="the columns by which an upsert finds the rows it changes")
-    branch: str | None = Field(default=None, description="a branch of the table, made before")
     table_properties: dict[str, str] = Field(default_factory=dict, description="for a table that is not there yet")
     schema_evolution_enabled: bool | None = Field(default=None, description="let the table gain the data's columns")
     commit_strategy: CommitStrategy | None = Field(default=None, description="fast_append or merge")
@@ -74,6 +78,11 @@ class InputOptions(_Place):
     )
     ref: str | None = Field(default=None, description="the table as a tag or a branch shows it")
     since: bool = Field(default=False, description="only what was appended after what this asset consumed last")
+
+    @property
+    def is_now(self) -> bool:
+        """Is the table read as it is, and not as it was?"""
+        return self.snapshot_id is None and self.as_of is None and self.ref is None
 
 
 class RunOptions(Config):

@@ -26,6 +26,17 @@ __all__ = ["Partitioning", "partitioning"]
 _UTC = {"UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "GMT", "Etc/GMT", "Etc/Greenwich", "Universal"}
 
 
+_ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
 @dataclass(frozen=True)
 class _Dimension:
     """One way in which an asset is partitioned, and the column that holds it."""
@@ -45,16 +56,16 @@ class _Dimension:
     def transform(self, schema: Schema) -> PartitionTransform:
         """The coarsest partitions of which each key is made up whole; hours, if there are none."""
         kind = PartitionTransformType.IDENTITY
+        column = next((one for one in schema.fields if one.name.lower() == self.column.lower()), None)
         if isinstance(self.definition, TimeWindowPartitionsDefinition):
             kind = _unit(self.definition)
-            column = next((one for one in schema.fields if one.name.lower() == self.column.lower()), None)
             # A timestamp with a zone is partitioned by UTC, where days of other zones begin at some other hour, which
             # may change with daylight saving.
             if column is not None and isinstance(column.field_type, TimestamptzType) and not self._is_utc():
                 kind = PartitionTransformType.HOUR
             if column is not None and isinstance(column.field_type, DateType) and kind is PartitionTransformType.HOUR:
                 kind = PartitionTransformType.DAY  # dates have no hours; windows that cut them are refused anyway
-        return PartitionTransform(source_column=self.column, transform_type=kind)
+        return PartitionTransform(source_column=column.name if column else self.column, transform_type=kind)
 
     def _is_utc(self) -> bool:
         return str(getattr(self.definition, "timezone", None) or "UTC") in _UTC
@@ -72,6 +83,17 @@ class Partitioning:
         return TableSlice.union(
             [one.condition(part) for one, part in zip(self.dimensions, self._parts(key), strict=True)] for key in keys
         )
+
+    def refuse_keys_of_others(self, keys: Sequence[str], asset: str) -> None:
+        """A key that is found in another partition would take the row away from there."""
+        named = {key.lower() for key in keys}
+        missing = [one.column for one in self.dimensions if one.column.lower() not in named]
+        if missing:
+            raise ConfigurationError(
+                f"asset {asset}: an upsert finds rows by {', '.join(keys)} in the whole table, and would move rows "
+                f"here from other partitions; add {', '.join(missing)} to upsert_keys, or leave out the partitions. "
+                f"Nothing was written"
+            )
 
     def transforms(self, schema: Schema) -> list[PartitionTransform]:
         """How a new table for data of this schema is partitioned."""
@@ -119,7 +141,8 @@ def _known(definition: PartitionsDefinition[Any], asset: str) -> PartitionsDefin
 
 def _unit(definition: TimeWindowPartitionsDefinition) -> PartitionTransformType:
     """Years, months, days or hours, by the moments at which windows begin; never by how long one is."""
-    minute, hour, day, month, weekday = definition.cron_schedule.split()[:5]
+    schedule = _ALIASES.get(definition.cron_schedule.strip().lower(), definition.cron_schedule)
+    minute, hour, day, month, weekday = schedule.split()[:5]
     if (minute, hour) != ("0", "0"):
         return PartitionTransformType.HOUR
     if (day, weekday) == ("1", "*"):

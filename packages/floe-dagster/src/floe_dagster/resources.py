@@ -27,7 +27,7 @@ class LakeResource(ConfigurableResource["LakeResource"]):
 
     @property
     def lake(self) -> Lake:
-        return _open(self.project, self.environment)
+        return _open(str(Path(self.project).resolve()), self.environment)
 
     @property
     def spark(self) -> SparkSession:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster import InputContext, OutputContext
+from dagster import DagsterRunStatus, InputContext, OutputContext
 from dagster._core.execution.stats import StepEventStatus
 
 from floe_core.identifiers import TableIdentifier
@@ -32,7 +32,7 @@ class _Notes:
     """What one attempt of one step did so far."""
 
     read: dict[str, None] = field(default_factory=dict)
-    followed: list[TableIdentifier] = field(default_factory=list)
+    followed: dict[TableIdentifier, int | None] = field(default_factory=dict)
     written: dict[tuple[str, ...], itertools.count[int]] = field(default_factory=dict)
 
 
@@ -61,14 +61,14 @@ def has_read(step: Any, table: TableIdentifier, snapshot_id: int | None) -> None
         _notes(step).read[f"{table}@{snapshot_id}"] = None
 
 
-def follows(step: Any, table: TableIdentifier) -> None:
-    """Note that the step reads what is new in a table."""
-    _notes(step).followed.append(table)
+def follows(step: Any, table: TableIdentifier, since: int | None) -> None:
+    """Note that the step reads what is new in a table since a snapshot, or all of it."""
+    _notes(step).followed[table] = since
 
 
-def followed(step: Any) -> list[TableIdentifier]:
-    """The tables of which the step reads what is new."""
-    return list(dict.fromkeys(_notes(step).followed))
+def followed(step: Any) -> dict[TableIdentifier, int | None]:
+    """The tables of which the step reads what is new, and since which snapshot."""
+    return dict(_notes(step).followed) if step is not None else {}
 
 
 def _consumed(step: Any) -> str:
@@ -106,6 +106,8 @@ def _run_of_write(step: Any) -> str:
         parent = step.instance.get_run_by_id(run.parent_run_id)
         if parent is None:
             return str(run.parent_run_id)
+        if parent.status is DagsterRunStatus.SUCCESS:  # nothing is left to go on with: the tag was inherited
+            break
         run = parent
     return str(run.run_id)
 

@@ -42,7 +42,7 @@ from floe_iceberg.schema import SchemaChange, apply_to, plan_change
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, Stager, read_rows
 from floe_iceberg.types import Fitting
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table
 
 __all__ = ["Commit", "begin"]
 
@@ -215,6 +215,7 @@ class Commit:
             check_branch(table, self.request.identifier, self.request.branch)
         except ConfigurationError as exc:
             raise ConcurrencyConflictError(f"{exc}; it was there when the write began") from exc
+        check_table(self.request, table)
         transaction, change = begin(self.request, table, self.data)
         if not _means_the_same(self.staged.metadata, transaction.table_metadata):
             if self.replacement.removed:
@@ -229,7 +230,9 @@ class Commit:
         update = transaction.update_snapshot(snapshot_properties=dict(self.summary), branch=self.request.branch)
         removed = self.replacement.files_in(table, self.request) if table is not None else []
         append = update.merge_append if self.request.commit_strategy is CommitStrategy.MERGE else update.fast_append
-        with append() if self.request.mode is WriteMode.APPEND else update.overwrite() as producer:
+        # What takes nothing away is an append, whatever was asked: so say those who read only what is new.
+        adds = self.request.mode is WriteMode.APPEND or (self.staged.files and not removed)
+        with append() if adds else update.overwrite() as producer:
             for task in removed:
                 producer.delete_data_file(task.file)
             for file in self.staged.files:

@@ -20,6 +20,8 @@ ArrowData: TypeAlias = Any
 
 # Rows that are converted and split at a time: enough to be quick, little enough to be forgotten.
 _STEP_BYTES = 32 * 2**20
+# Rows that are kept to be shown are no more than this.
+_SAMPLE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,12 @@ class Sample:
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, of which some rows were noted if more are wanted."""
         if self._wanted and len(batch):
-            first = batch.take(pa.array(range(min(self._wanted, len(batch))), pa.int64()))
-            self._wanted -= len(first)
-            self._batches.append(first)
+            row_bytes = max(1, batch.nbytes // len(batch))
+            rows = min(self._wanted, len(batch), max(1, _SAMPLE_BYTES // row_bytes))
+            self._wanted = (
+                self._wanted - rows if rows == min(self._wanted, len(batch)) else 0
+            )  # wide rows: a few will do
+            self._batches.append(batch.take(pa.array(range(rows), pa.int64())))
         return batch
 
     def taken(self) -> pa.Table | None:
@@ -83,13 +88,15 @@ def incoming(data: ArrowData) -> Incoming:
         return Incoming(schema, _as_promised(data, schema))
     if isinstance(data, pa.Table):
         return _of_table(data)
-    library, kind = type(data).__module__.partition(".")[0], type(data).__name__
-    if (library, kind) == ("pandas", "DataFrame"):
+    # A class that is derived from one of theirs is one of theirs.
+    names = [(one.__module__.partition(".")[0], one.__name__) for one in type(data).__mro__]
+    if ("pandas", "DataFrame") in names:
         return _of_table(_of_pandas(data))
-    if (library, kind) == ("polars", "DataFrame"):
+    if ("polars", "DataFrame") in names:
         return _of_table(_of_polars(data))
-    if (library, kind) == ("polars", "LazyFrame"):
+    if ("polars", "LazyFrame") in names:
         return _of_lazy_frame(data)
+    library, kind = names[0]
     raise ConfigurationError(
         f"data is a {library}.{kind}; it must be a pyarrow Table or RecordBatchReader, a pandas DataFrame, or a polars "
         f"DataFrame or LazyFrame (a Spark DataFrame is written with floe_spark.write)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -75,19 +75,28 @@ def bounds(condition: ColumnRange, field: NestedField) -> tuple[datetime, dateti
             f"the partition column {condition.column!r} is {field.field_type}; it must be a timestamp or a date: "
             f"cast it"
         )
+    if isinstance(field.field_type, DateType):
+        return _dates(condition)
     for moment in moments:
         if condition.is_ambiguous(moment):
             raise ConfigurationError(
                 f"the partition column {condition.column!r} knows no time zone, and clocks in {condition.zone} show "
                 f"{condition.local(moment):%Y-%m-%d %H:%M} twice; use a timestamp with a time zone, or windows in UTC"
             )
-    start, end = (condition.local(moment) for moment in moments)
-    if isinstance(field.field_type, DateType) and (start.time(), end.time()) != (time(), time()):
+    return condition.local(condition.start), condition.local(condition.end)
+
+
+def _dates(condition: ColumnRange) -> tuple[datetime, datetime]:
+    """The first date of a window and the one after its last; where clocks change at midnight, there may be none."""
+    dates = [condition.local(moment).date() for moment in (condition.start, condition.end)]
+    before = [condition.local(moment - timedelta.resolution).date() for moment in (condition.start, condition.end)]
+    if any(one == other for one, other in zip(dates, before, strict=True)):
+        start, end = condition.local(condition.start), condition.local(condition.end)
         raise ConfigurationError(
             f"the partition column {condition.column!r} is a date, but the partition reaches from {start} to {end} "
             f"{condition.zone}; use a timestamp column, or partitions that begin at midnight"
         )
-    return start, end
+    return datetime.combine(dates[0], time()), datetime.combine(dates[1], time())
 
 
 def _literal(moment: datetime, kind: IcebergType) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from floe_iceberg.schema import SchemaChange
 if TYPE_CHECKING:
     from floe_iceberg.tables import IcebergTableManager
 
-__all__ = ["WriteRequest", "WriteResult", "check_branch"]
+__all__ = ["WriteRequest", "WriteResult", "check_branch", "check_table"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class WriteRequest:
     evolve: bool = True
     allow_empty: bool = False
     truncate_nanoseconds: bool = False
+    check: Callable[[Table], None] | None = None  # asked of the table that each attempt is committed to
+    sample_rows: int = 0  # as many of the rows are kept to be shown
 
     def __post_init__(self) -> None:
         chosen = [
@@ -82,6 +84,22 @@ class WriteResult:
     deduplicated: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)  # in each state: validating, writing, …
     sample: pa.Table | None = None  # a few of the rows, where they came by in memory
+
+
+def check_table(request: WriteRequest, table: Table) -> None:
+    """Is the table still one that this write can go to?"""
+    if request.check is not None:
+        request.check(table)
+    head = table.snapshot_by_name(request.branch)
+    known = {field.name.lower() for field in table.schema().fields}
+    unknown = [one for one in (request.slice.columns if request.slice is not None else ()) if one.lower() not in known]
+    summary = head.summary.additional_properties if head is not None and head.summary is not None else {}
+    if unknown and head is not None and summary.get("total-records") != "0":
+        raise ConfigurationError(
+            f"table '{request.identifier}' has rows and no column {', '.join(map(repr, unknown))}, so it cannot be "
+            f"told which of them a write replaces; rename the column there first (evolve_schema), or name the one that "
+            f"it has as partition_expr. Nothing was written"
+        )
 
 
 def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:

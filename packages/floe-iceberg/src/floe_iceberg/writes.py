@@ -27,12 +27,10 @@ from floe_iceberg.snapshots import find_writes
 from floe_iceberg.staging import Staged, Stager
 from floe_iceberg.types import Fitting
 from floe_iceberg.upserts import merge_rows
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table
 
-__all__ = ["SAMPLE_ROWS", "TRUNCATED", "write"]
+__all__ = ["TRUNCATED", "write"]
 
-# As many rows are kept to be shown.
-SAMPLE_ROWS = 100
 # How many values lost their nanoseconds, in the summary of the snapshot.
 TRUNCATED = "floe.truncated-nanoseconds"
 
@@ -47,13 +45,14 @@ def write(request: WriteRequest, data: ArrowData, op: Operation) -> WriteResult:
         if found:
             return WriteResult(doubt.only_one(found, request.identifier), SchemaChange(), deduplicated=True)
         request.manager.refuse_moved(table, request.identifier)
+        check_table(request, table)
     arriving = incoming(data)
     schema = to_iceberg_schema(arriving.schema_for(table.schema() if table is not None else None))
     transaction, change = begin(request, table, schema)
     if change:
         op.event("evolving")
     op.event("writing")
-    sample = Sample(SAMPLE_ROWS)
+    sample = Sample(request.sample_rows)
     staged, replacement, truncated = _stage(request, table, transaction, arriving, sample)
     if truncated:
         warn("nanoseconds were cut off", table=str(request.identifier), values=truncated)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 
 from dagster import (
     DagsterInstance,
     DynamicPartitionsDefinition,
     MultiPartitionsDefinition,
+    PartitionKeyRange,
     PartitionsDefinition,
     TimeWindowPartitionsDefinition,
 )
 from dagster._core.definitions.partitions.context import partition_loading_context
 
-__all__ = ["is_dynamic", "known_keys", "latest_keys", "spans"]
+__all__ = ["is_dynamic", "keys_between", "known_keys", "latest_keys", "spans"]
 
 
 def known_keys(partitions: PartitionsDefinition[str], instance: DagsterInstance) -> list[str]:
@@ -36,7 +38,17 @@ def latest_keys(partitions: PartitionsDefinition[str], instance: DagsterInstance
             )
         ]
     known = known_keys(partitions, instance)
-    return known[-1:] if isinstance(partitions, TimeWindowPartitionsDefinition) else known
+    if not isinstance(partitions, TimeWindowPartitionsDefinition):
+        return known
+    now = datetime.now(timezone.utc)  # some definitions have keys of windows that are not over yet
+    ended = (key for key in reversed(known) if partitions.time_window_for_partition_key(key).end <= now)
+    return [key for key in (next(ended, None),) if key is not None]
+
+
+def keys_between(partitions: PartitionsDefinition[str], instance: DagsterInstance, first: str, last: str) -> list[str]:
+    """The keys of a range; of two dimensions, all pairs of keys that lie in both ranges."""
+    with partition_loading_context(dynamic_partitions_store=instance):
+        return [str(key) for key in partitions.get_partition_keys_in_range(PartitionKeyRange(first, last))]
 
 
 def is_dynamic(partitions: PartitionsDefinition[str]) -> bool:

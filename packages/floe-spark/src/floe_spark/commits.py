@@ -43,7 +43,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.replacing import NOTHING, Finder, Replacement, state_of
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, files_since
-from floe_iceberg.write_request import WriteRequest
+from floe_iceberg.write_request import WriteRequest, check_table
 from floe_spark.errors import is_doubt, translate
 from floe_spark.frames import OUTSIDE, Guard
 from floe_spark.names import table_name
@@ -199,6 +199,7 @@ class Commit:
         for number in itertools.count(1):
             table = self._loaded()
             self._refuse_other_layout(table)
+            check_table(self.request, table)
             staged = table.snapshot_by_name(branch)
             failure = self._failure_of_publishing(table, branch, head) if staged is not None else _gone(branch)
             if failure is None and staged is not None:
@@ -228,6 +229,7 @@ class Commit:
     def _put_on_top(self, branch: str, head: Snapshot, finder: FinderOf | None) -> SnapshotInfo:
         """Commit the staged files after the commits of others, if those left alone what is replaced."""
         table = self._loaded()
+        check_table(self.request, table)
         made = files_since(table, head, branch)
         if finder is None or made is None:
             raise _MovedError(

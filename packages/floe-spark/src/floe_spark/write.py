@@ -32,7 +32,7 @@ from floe_iceberg.layout import partition_spec
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table
 from floe_spark.commits import Commit
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
 from floe_spark.origins import Base, base_of
@@ -181,6 +181,7 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
     if done:
         return WriteResult(doubt.only_one(done, identifier), SchemaChange(), deduplicated=True)
     manager.refuse_moved(table, identifier)
+    check_table(request, table)
     frame = spelt_alike(frame, table.schema())
     schema = as_in(table.schema(), data_schema(frame))
     if request.slice is not None:

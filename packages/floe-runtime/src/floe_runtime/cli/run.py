@@ -130,7 +130,7 @@ def _keys(
 ) -> list[str]:
     """The partitions that the options ask for: by default the latest complete window, or all that have no time."""
     from floe_core.errors import ConfigurationError
-    from floe_runtime.partition_keys import is_dynamic, known_keys, latest_keys
+    from floe_runtime.partition_keys import is_dynamic, keys_between, known_keys, latest_keys
 
     known = known_keys(partitions, pipeline.instance)
     add = "add keys in the web UI (floe dev), or with instance.add_dynamic_partitions"
@@ -139,7 +139,10 @@ def _keys(
             f"these assets have no partition yet; {add if is_dynamic(partitions) else 'wait for the first one'}"
         )
     if not partition and partition_range is None:
-        return latest_keys(partitions, pipeline.instance)
+        latest = latest_keys(partitions, pipeline.instance)
+        if not latest:
+            raise ConfigurationError("the first window of these assets is not over yet; name it with --partition")
+        return latest
     first, separator, last = (partition_range or "").partition("...")
     if partition_range and not (first and separator and last):
         raise ConfigurationError(f"--partition-range {partition_range!r}: write it as START...END")
@@ -149,7 +152,6 @@ def _keys(
             raise ConfigurationError(f"there is no partition {key!r}; they go from {known[0]} to {known[-1]}{hint}")
     if partition:
         return [key for key in known if key in partition]
-    start, stop = known.index(first), known.index(last)
-    if start > stop:
+    if known.index(first) > known.index(last):
         raise ConfigurationError(f"--partition-range: {first} comes after {last}; swap them")
-    return known[start : stop + 1]
+    return keys_between(partitions, pipeline.instance, first, last)
