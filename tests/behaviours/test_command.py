@@ -90,6 +90,7 @@ def test_the_doctor_finds_everything_well_and_leaves_nothing_behind(starter: Pat
     assert tables(starter).catalog_plugin.list_namespaces() == ["bronze", "gold"]
 
 
+@pytest.mark.full
 def test_the_doctor_says_when_a_lake_was_copied(starter: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(starter, copy)
@@ -222,6 +223,7 @@ defs = create_definitions([settings, log, copy, total], asset_checks=[is_large])
 """
 
 
+@pytest.mark.full
 def test_what_is_missing_is_filled_once_and_the_rest_is_left_alone(new_project: Any) -> None:
     root: Path = new_project(
         'name: shop\nspark: {conf: {spark.hadoop.fs.s3a.secret.key: "${env:PLANTED}"}}\nenvironments: {prod: {}}\n'
@@ -249,6 +251,7 @@ def test_what_is_missing_is_filled_once_and_the_rest_is_left_alone(new_project: 
     assert rows(root, "public.total") == 1
 
 
+@pytest.mark.full
 def test_a_copied_project_does_not_write_into_the_original(starter: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(starter, copy)
@@ -321,6 +324,7 @@ def test_ctrl_c_leaves_nothing_half_written_and_exits_with_130(new_project: Any)
     assert tables(root).catalog_plugin.list_tables("public") == ["quick"]
 
 
+@pytest.mark.full
 def test_a_failing_asset_is_told_with_its_own_words_and_the_rest_stays(new_project: Any) -> None:
     root: Path = new_project("name: shop\n")
     (root / "definitions.py").write_text(SLOW.replace("time.sleep(120)", "pass").replace("MARKER", str(root / "m")))

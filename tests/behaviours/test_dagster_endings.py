@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from dagster import (
     AssetExecutionContext,
+    AssetKey,
     AssetOut,
     DagsterInstance,
     DagsterRunStatus,
@@ -22,6 +23,7 @@ from dagster import (
     DynamicOut,
     DynamicOutput,
     Out,
+    OutputContext,
     ReexecutionOptions,
     RetryPolicy,
     RetryRequested,
@@ -33,13 +35,13 @@ from dagster import (
     reconstructable,
 )
 from tests.faults import dagster_job
-from tests.runs import metadata_of, rows_of, run
+from tests.runs import files_of, metadata_of, rows_of, run
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
 from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_dagster import io_manager
+from floe_dagster import LakeResource, io_manager
 from floe_iceberg import IcebergTableManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
@@ -283,6 +285,44 @@ def test_an_empty_frame_in_each_mode(
     else:
         run([maybe], project, instance)
     assert rows_of(tables, f"{namespace}.maybe") == [{"id": 1}]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "spark"])
+def test_any_set_of_keys_is_one_commit(
+    request: pytest.FixtureRequest,
+    project: CompiledArtifacts,
+    tables: IcebergTableManager,
+    namespace: str,
+    kind: str,
+) -> None:
+    """As Dagster hands them over; its own runs name ranges only, so the context is made by hand."""
+    manager = io_manager.IcebergIOManager(lake=LakeResource(project=str(project.root)))
+
+    def write(keys: list[str], note: str) -> None:
+        moments = [datetime.fromisoformat(f"{key}T05:00:00+00:00") for key in keys]
+        table = pa.table({"note": [note] * len(keys), "at": pa.array(moments, pa.timestamp("us", tz="UTC"))})
+        context = OutputContext(
+            name="result",
+            asset_key=AssetKey([namespace, "events"]),
+            asset_partitions_subset=DAYS.subset_with_partition_keys(keys),
+            asset_partitions_def=DAYS,
+            definition_metadata={"partition_expr": "at"},
+        )
+        value: Any = table
+        if kind == "spark":
+            value = request.getfixturevalue("lake").spark.createDataFrame(table.to_pandas())
+        manager.handle_output(context, value)
+
+    everything = DAYS.get_partition_keys()
+    write(list(everything), "v1")
+    identifier = TableIdentifier(namespace=(namespace,), name="events")
+    before = files_of(tables.load_table(identifier))
+    write(["2026-01-01", "2026-01-03", "2026-01-07"], "v2")
+    after = files_of(tables.load_table(identifier))
+    assert len(tables.list_snapshots(identifier)) == 2
+    assert (len(before), len(before & after)) == (7, 4)
+    notes = {row["at"].day: row["note"] for row in rows_of(tables, str(identifier))}
+    assert notes == {1: "v2", 2: "v1", 3: "v2", 4: "v1", 5: "v1", 6: "v1", 7: "v2"}
 
 
 def test_an_empty_frame_clears_its_partition(

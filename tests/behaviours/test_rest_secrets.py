@@ -132,7 +132,7 @@ def proxy(server: SeaweedFS) -> Iterator[FaultProxy]:
         yield running
 
 
-@pytest.mark.parametrize("mode", ["arrow", "spark"])
+@pytest.mark.parametrize("mode", ["arrow", pytest.param("spark", marks=pytest.mark.full)])
 def test_no_secret_is_shown_anywhere(server: SeaweedFS, proxy: FaultProxy, tmp_path: Path, mode: str) -> None:
     events = tmp_path / "events"
     events.mkdir()
