@@ -10,7 +10,7 @@ from tests.runs import rows_of
 
 from floe_core.compiler import compile_project
 from floe_iceberg import IcebergTableManager
-from floe_runtime.partition_keys import latest_keys
+from floe_runtime.partition_keys import keys_between, latest_keys
 from floe_runtime.pipeline import Pipeline, open_pipeline
 from floe_runtime.planning import batches, missing, shared_partitions
 from floe_runtime.runner import RunReport, run_batches
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)
 DEFINITIONS = """
 import pyarrow as pa
 from dagster import (
+    AllPartitionMapping, AssetIn, AssetOut, multi_asset,
     BackfillPolicy, DailyPartitionsDefinition, DynamicPartitionsDefinition, MultiPartitionsDefinition,
     StaticPartitionsDefinition, asset,
 )
@@ -54,7 +55,20 @@ def by_both(context) -> pa.Table:
     return pa.table({"day": dates, "city": [key["city"] for key in keys]})
 
 
-defs = create_definitions([by_city, one_by_one, by_name, by_both])
+everything = AssetIn(partition_mapping=AllPartitionMapping())
+
+
+@asset(partitions_def=cities, metadata={"partition_expr": "city"}, ins={"one_by_one": everything})
+def after_all(context, one_by_one: pa.Table) -> pa.Table:
+    return pa.table({"city": [context.partition_key], "seen": [one_by_one.num_rows]})
+
+
+@multi_asset(outs={name: AssetOut(metadata={"write_mode": "append"}) for name in ("left", "right")})
+def pair() -> tuple[pa.Table, pa.Table]:
+    return pa.table({"id": [1]}), pa.table({"id": [2]})
+
+
+defs = create_definitions([by_city, one_by_one, by_name, by_both, after_all, pair])
 """
 
 
@@ -116,3 +130,27 @@ def test_pairs_are_filled_in_as_few_runs_as_dagster_can_name(pipeline: Pipeline,
     execute(pipeline, missing(pipeline.graph, assets, pipeline.instance))
     assert len(rows_of(tables, "public.by_both")) == 9
     assert missing(pipeline.graph, assets, pipeline.instance) == []
+
+
+def test_what_reads_all_partitions_waits_for_all(pipeline: Pipeline, tables: IcebergTableManager) -> None:
+    assets = pipeline.assets(["one_by_one", "after_all"])
+    chosen = batches(pipeline.graph, assets, ["Oslo", "Rome", "Lima"], pipeline.instance)
+    assert [(batch.assets[0].path[-1], batch.keys) for batch in chosen] == [
+        (name, (city,)) for name in ("one_by_one", "after_all") for city in ("Oslo", "Rome", "Lima")
+    ]
+    execute(pipeline, chosen)
+    assert {row["seen"] for row in rows_of(tables, "public.after_all")} == {3}
+
+
+def test_what_one_function_makes_runs_together(pipeline: Pipeline, tables: IcebergTableManager) -> None:
+    (left,) = pipeline.assets(["left"])
+    execute(pipeline, missing(pipeline.graph, [left], pipeline.instance))
+    assert rows_of(tables, "public.left") == [{"id": 1}]
+    assert rows_of(tables, "public.right") == [{"id": 2}]
+
+
+def test_a_range_of_pairs_is_a_rectangle(pipeline: Pipeline) -> None:
+    partitions = shared_partitions(pipeline.graph, pipeline.assets(["by_both"]))
+    assert partitions is not None
+    found = keys_between(partitions, pipeline.instance, "Oslo|2026-01-02", "Rome|2026-01-03")
+    assert found == [f"{city}|2026-01-0{day}" for city in ("Oslo", "Rome") for day in (2, 3)]

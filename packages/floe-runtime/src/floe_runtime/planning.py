@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster import IdentityPartitionMapping, TimeWindowPartitionMapping
+
 from floe_core.errors import ConfigurationError
 from floe_runtime.partition_keys import known_keys, spans
 
@@ -65,7 +67,19 @@ def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInst
             key, node.parent_keys, instance
         ):
             plain.append(key)
+    _complete(graph, wanted, plain)
     return _batches(graph, wanted, plain, instance)
+
+
+def _complete(graph: AssetGraph, wanted: dict[AssetKey, set[str]], plain: list[AssetKey]) -> None:
+    """Assets that one function makes together, and only together, run together."""
+    for key in [*wanted, *plain]:
+        definition = graph.assets_def_for_key(key)
+        for sibling in () if definition.can_subset else definition.keys:
+            if key in wanted:
+                wanted.setdefault(sibling, set()).update(wanted[key])
+            elif sibling not in plain:
+                plain.append(sibling)
 
 
 def _is_behind(key: AssetKey, parents: Collection[AssetKey], instance: DagsterInstance) -> bool:
@@ -107,17 +121,37 @@ def _chunks(
     if definition is None:
         return []
     places = {key: place for place, key in enumerate(known_keys(definition, instance))}
-    alike: dict[tuple[AssetKey, ...], list[str]] = {}
+    stages = _stages(graph, wanted)
+    alike: dict[tuple[int, tuple[AssetKey, ...]], list[str]] = {}
     for key in places:
-        assets = tuple(one for one in wanted if key in wanted[one])
-        if assets:
-            alike.setdefault(assets, []).append(key)
+        for stage in sorted(set(stages.values())):
+            assets = tuple(one for one in wanted if key in wanted[one] and stages[one] == stage)
+            if assets:
+                alike.setdefault((stage, assets), []).append(key)
     chunks = [
-        (assets, span)
-        for assets, keys in alike.items()
+        (stage, assets, span)
+        for (stage, assets), keys in alike.items()
         for span in (spans(definition, instance, keys) if _take_several(graph, assets) else [[key] for key in keys])
     ]
-    return sorted(chunks, key=lambda chunk: places[chunk[1][0]])
+    chunks.sort(key=lambda chunk: (chunk[0], places[chunk[2][0]]))
+    return [(assets, span) for _, assets, span in chunks]
+
+
+def _stages(graph: AssetGraph, wanted: Mapping[AssetKey, set[str]]) -> dict[AssetKey, int]:
+    """Which assets must wait until others are filled: those that read other partitions of them than their own."""
+    stages: dict[AssetKey, int] = {}
+    for key in (one for one in graph.toposorted_asset_keys if one in wanted):
+        parents = [one for one in graph.get(key).parent_keys if one in stages]
+        stages[key] = max((stages[one] + (not _is_its_own(graph, key, one)) for one in parents), default=0)
+    return stages
+
+
+def _is_its_own(graph: AssetGraph, key: AssetKey, parent: AssetKey) -> bool:
+    """Does each partition read the same one of its parent?"""
+    mapping = graph.get_partition_mapping(key, parent)
+    if isinstance(mapping, TimeWindowPartitionMapping):
+        return (mapping.start_offset, mapping.end_offset) == (0, 0)
+    return isinstance(mapping, IdentityPartitionMapping)
 
 
 def _take_several(graph: AssetGraph, assets: Sequence[AssetKey]) -> bool:
