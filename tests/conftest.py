@@ -23,6 +23,14 @@ for name in ("FLOE_ENV", "DAGSTER_HOME"):
     os.environ.pop(name, None)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The dearest pair, Spark on a catalog server, has its turn in `make test-full`; each alone is met before."""
+    for item in items:
+        if "[spark-rest" in item.nodeid:
+            item.add_marker(pytest.mark.full)
+
+
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
     """A compiled project with nothing in it but the defaults."""

@@ -79,6 +79,7 @@ def test_missing_partitions_are_filled_and_told_as_json(starter: Path) -> None:
     assert json.loads(again.stdout) == {"ok": True, "error": None, "run_ids": [], "materialized": [], "checks": []}
 
 
+@pytest.mark.full
 def test_the_doctor_finds_everything_well_and_leaves_nothing_behind(starter: Path) -> None:
     before = sorted(path for path in (starter / ".floe" / "warehouse").rglob("*") if path.is_file())
     examined = floe("doctor", "--json", cwd=starter)

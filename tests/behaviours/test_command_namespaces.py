@@ -74,6 +74,7 @@ def test_a_namespace_lives_through_all_verbs(shop: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_people_read_tables_and_sentences(shop: Path) -> None:
     assert "no namespaces yet" in floe("list", cwd=shop).stdout
     created = floe("create", "bronze.raw", "--property", "note=[bold]as it is[/bold]", cwd=shop)
@@ -143,6 +144,7 @@ def test_removing_a_property_that_is_not_there_is_told(shop: Path) -> None:
     assert "has no property owner" in ran.stderr
 
 
+@pytest.mark.full
 def test_the_same_commands_work_on_a_catalog_server(server: SeaweedFS, namespace: str, tmp_path: Path) -> None:
     (tmp_path / "floe.yaml").write_text(f"name: shop\n{rest_settings(server)}", encoding="utf-8")
     deep = f"{namespace}.raw.events"

@@ -1,6 +1,5 @@
 """The IO manager as one resource of a Dagster project that knows nothing else of Floe."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,6 @@ from floe_dagster import IcebergIOManager, IcebergIOManagerConfig, LakeResource
 from floe_iceberg import IcebergTableManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
 
 
 def foreign(manager: IcebergIOManager, namespace: str, folder: Path, seen: list[Any]) -> Definitions:

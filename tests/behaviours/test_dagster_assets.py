@@ -42,12 +42,6 @@ BERLIN = DailyPartitionsDefinition("2026-03-27", end_date="2026-04-01", timezone
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
-
-
 def hourly_rows(context: AssetExecutionContext, lake: LakeResource, note: str = "v1") -> DataFrame:
     """One row for each hour of the partitions being written."""
     window = context.partition_time_window

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -47,17 +47,6 @@ from floe_iceberg import IcebergTableManager
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
 DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-08")
-
-
-@pytest.fixture(scope="module")
-def tables(project: CompiledArtifacts) -> IcebergTableManager:
-    return IcebergTableManager.open(project)
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
 
 
 class Runs:

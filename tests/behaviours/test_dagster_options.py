@@ -1,6 +1,5 @@
 """What an asset, a resource and a run can say about how a table is written."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -27,17 +26,6 @@ from floe_dagster import IcebergIOManager, create_definitions
 from floe_iceberg import IcebergTableManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
-
-
-@pytest.fixture(scope="module")
-def tables(project: CompiledArtifacts) -> IcebergTableManager:
-    return IcebergTableManager.open(project)
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What an input can say about what it reads, and that no more than that is read."""
 
 import os
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -41,17 +40,6 @@ KINDS: dict[str, Any] = {
     "lazy": pl.LazyFrame,
 }
 BLOB = 2_000_000
-
-
-@pytest.fixture(scope="module")
-def tables(project: CompiledArtifacts) -> IcebergTableManager:
-    return IcebergTableManager.open(project)
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
 
 
 @pytest.fixture

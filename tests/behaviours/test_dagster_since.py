@@ -1,6 +1,6 @@
 """`since`: an asset that consumes what is new, each row once, whatever fails in between."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -32,17 +32,6 @@ from floe_spark import Lake
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
 DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-08")
-
-
-@pytest.fixture(scope="module")
-def tables(project: CompiledArtifacts) -> IcebergTableManager:
-    return IcebergTableManager.open(project)
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
 
 
 @pytest.fixture

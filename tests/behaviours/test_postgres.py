@@ -140,6 +140,7 @@ def spark(shop: CompiledArtifacts) -> Iterator[SparkProcess]:
 # Both engines ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_what_each_engine_writes_in_nested_namespaces_both_read(
     arrow: ArrowEngine, spark: SparkProcess, plugin: SqlCatalogPlugin, namespace: str
 ) -> None:
@@ -180,6 +181,7 @@ def _append_beside(lake: Lake, root: Path, table: TableIdentifier, data: pa.Tabl
         own.createDataFrame([(0,)], "n int")  # the active session is the one that made the last frame
 
 
+@pytest.mark.full
 def test_the_files_may_be_in_s3(
     server: PostgresServer, spark: SparkProcess, tmp_path: Path, table: TableIdentifier
 ) -> None:

@@ -53,7 +53,7 @@ class Restarts:
 @pytest.mark.parametrize(
     ("kind", "writes", "moments"),
     [
-        pytest.param(ArrowEngine, 100, [20, 50, 80], id="arrow"),
+        pytest.param(ArrowEngine, 100, [20, 50, 80], id="arrow", marks=pytest.mark.full),
         pytest.param(SparkEngine, 30, [8, 20], id="spark", marks=pytest.mark.full),
     ],
 )

@@ -108,6 +108,7 @@ except Exception as exc:
             assert secret.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.full
 def test_spark_starts_from_local_jars_without_asking_for_any(tmp_path: Path, lake: Lake) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()

@@ -2,13 +2,14 @@
 
 # No postponed annotations here: Dagster looks at those of the class while it is made.
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dagster import ConfigurableIOManager, DataVersion, InputContext, MetadataValue, OutputContext, ResourceDependency
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from pydantic import PrivateAttr
+from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.errors import ConfigurationError
@@ -167,7 +168,10 @@ class IcebergIOManager(ConfigurableIOManager):
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
-            check=cursors.still_there(sources, _asset_of(context), branch) if sources else None,
+            check=_checks(
+                partitions.refuse_without_columns(identifier, branch) if partitions is not None else None,
+                cursors.still_there(sources, _asset_of(context), branch) if sources else None,
+            ),
             sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
         )
 
@@ -292,6 +296,17 @@ class IcebergIOManager(ConfigurableIOManager):
         if kind is Kind.SPARK:
             return self._lake.read(identifier, columns=options.columns).limit(0)
         return from_scan(kind, self._lake.tables.scan(identifier, columns=options.columns, limit=0))
+
+
+def _checks(*checks: Callable[[Table], None] | None) -> Callable[[Table], None]:
+    """All of them, one after the other."""
+
+    def check(table: Table) -> None:
+        for one in checks:
+            if one is not None:
+                one(table)
+
+    return check
 
 
 def _asset_of(context: InputContext | OutputContext) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import DateType, TimestamptzType
 
 from floe_core.errors import ConfigurationError
-from floe_core.identifiers import ColumnRange, ColumnValues, Condition, TableSlice
+from floe_core.identifiers import ColumnRange, ColumnValues, Condition, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_dagster.options import PartitionExpr
+from floe_iceberg.snapshots import snapshot_info
 
 __all__ = ["Partitioning", "partitioning"]
 
@@ -94,6 +96,22 @@ class Partitioning:
                 f"here from other partitions; add {', '.join(missing)} to upsert_keys, or leave out the partitions. "
                 f"Nothing was written"
             )
+
+    def refuse_without_columns(self, identifier: TableIdentifier, branch: str) -> Callable[[Table], None]:
+        """A check of the table: rows without the column belong to no partition, and would stay beside the new ones."""
+
+        def check(table: Table) -> None:
+            known = {field.name.lower() for field in table.schema().fields}
+            unknown = [one.column for one in self.dimensions if one.column.lower() not in known]
+            head = table.snapshot_by_name(branch)
+            if unknown and head is not None and snapshot_info(head).summary.get("total-records") != "0":
+                raise ConfigurationError(
+                    f"table '{identifier}' has rows and no column {', '.join(map(repr, unknown))}, so it cannot be "
+                    f"told which of them a run replaces; rename the column there first (evolve_schema), or name the "
+                    f"one that it has as partition_expr. Nothing was written"
+                )
+
+        return check
 
     def transforms(self, schema: Schema) -> list[PartitionTransform]:
         """How a new table for data of this schema is partitioned."""

@@ -87,19 +87,9 @@ class WriteResult:
 
 
 def check_table(request: WriteRequest, table: Table) -> None:
-    """Is the table still one that this write can go to?"""
+    """Is the table still one that this write can go to? Its caller may know better."""
     if request.check is not None:
         request.check(table)
-    head = table.snapshot_by_name(request.branch)
-    known = {field.name.lower() for field in table.schema().fields}
-    unknown = [one for one in (request.slice.columns if request.slice is not None else ()) if one.lower() not in known]
-    summary = head.summary.additional_properties if head is not None and head.summary is not None else {}
-    if unknown and head is not None and summary.get("total-records") != "0":
-        raise ConfigurationError(
-            f"table '{request.identifier}' has rows and no column {', '.join(map(repr, unknown))}, so it cannot be "
-            f"told which of them a write replaces; rename the column there first (evolve_schema), or name the one that "
-            f"it has as partition_expr. Nothing was written"
-        )
 
 
 def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:
