@@ -81,4 +81,4 @@ chromium:
 	installed || echo "The browser tests need Chromium; on Debian, as root: apt-get install chromium chromium-driver"
 
 clean:  ## Remove the environment and what the demo left
-	rm -rf $(VENV) .demo dist
+	rm -rf $(VENV) .demo .bench dist
