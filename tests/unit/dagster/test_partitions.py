@@ -51,6 +51,8 @@ def cron(schedule: str, zone: str = "UTC") -> PartitionsDefinition[str]:
         (cron("0 0 */3 * *"), "tz", "day"),
         (cron("0 0 1 * 1"), "tz", "day"),  # the first of a month, and Mondays
         (cron("0 */6 * * *"), "tz", "hour"),
+        (cron("@daily"), "tz", "day"),
+        (cron("@monthly"), "tz", "month"),
         (cron("*/15 * * * *"), "tz", "hour"),
         (DailyPartitionsDefinition("2026-01-01", hour_offset=6), "tz", "hour"),
         (DailyPartitionsDefinition("2026-01-01", timezone="Etc/UTC"), "tz", "day"),

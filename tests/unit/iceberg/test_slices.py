@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -124,6 +125,15 @@ def test_a_window_that_cuts_a_date_is_refused() -> None:
     half = TableSlice.of_windows("key", [(datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 2, 12, tzinfo=UTC))])
     with pytest.raises(ConfigurationError, match="is a date, but the partition reaches from 2026-01-01 12:00"):
         slice_filter(half, schema(DateType()))
+
+
+@pytest.mark.parametrize(("zone", "date"), [("America/Havana", "2026-03-08"), ("Africa/Cairo", "2026-04-24")])
+def test_a_date_is_a_date_where_clocks_change_at_midnight(zone: str, date: str) -> None:
+    days = [datetime.fromisoformat(date).date() + timedelta(days=number) for number in (-1, 0, 1)]
+    starts = [datetime.combine(one, datetime.min.time(), ZoneInfo(zone)).astimezone(UTC) for one in days]
+    for one, (start, end) in zip(days, itertools.pairwise(starts), strict=False):
+        window = TableSlice.of_windows("key", [(start, end)], zone=zone)
+        assert chosen(window, DateType(), days) == [one]
 
 
 def test_an_unknown_zone_is_refused() -> None:

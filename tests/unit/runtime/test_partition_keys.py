@@ -41,6 +41,14 @@ def test_the_latest_is_of_time_and_everything_else_is_all(instance: DagsterInsta
     assert [is_dynamic(one) for one in (DAYS, CITIES, NAMES, BOTH, mixed)] == [False, False, True, False, True]
 
 
+def test_a_window_that_is_not_over_is_not_the_latest(instance: DagsterInstance) -> None:
+    today = DailyPartitionsDefinition("2026-01-01", end_offset=1)
+    yesterday = DailyPartitionsDefinition("2026-01-01")
+    assert known_keys(today, instance)[-1] > known_keys(yesterday, instance)[-1]
+    assert latest_keys(today, instance) == latest_keys(yesterday, instance)
+    assert latest_keys(DailyPartitionsDefinition("2999-01-01"), instance) == []
+
+
 def test_keys_that_follow_each_other_go_together() -> None:
     chosen = ["2026-01-01", "2026-01-02", "2026-01-04"]
     assert spans(DAYS, INSTANCE, chosen) == [["2026-01-01", "2026-01-02"], ["2026-01-04"]]
