@@ -468,3 +468,12 @@ def test_a_retry_of_a_retry_still_appends_once(attempt: Callable[..., str], appe
     again = attempt("second", parent=deliberate, retry="dagster/retry_number")
     attempt(parent=again, retry="dagster/retry_number")
     assert appended() == 1
+
+
+def test_a_run_after_one_that_succeeded_is_a_new_one_though_it_inherits_the_tag(
+    attempt: Callable[..., str], appended: Callable[[], int]
+) -> None:
+    retried = attempt(parent=attempt("second"), retry="dagster/is_asset_resume_retry")
+    assert appended() == 1
+    attempt(parent=retried, retry="dagster/is_asset_resume_retry")
+    assert appended() == 2

@@ -18,6 +18,7 @@ from dagster import (
     asset,
     multi_asset,
 )
+from pyiceberg.types import StringType
 from pyspark.sql import DataFrame
 from tests.runs import metadata_of, rows_of, run
 
@@ -154,6 +155,22 @@ def test_rows_that_arrive_while_the_step_works_are_the_next_runs(
     assert consumed(tables, namespace) == [1]
     run(consumer(namespace), project, instance)
     assert consumed(tables, namespace) == [1, 2]
+
+
+def test_a_first_lazy_frame_shows_what_was_there_when_it_was_read_after_a_change_of_the_schema_too(
+    lake: Lake,
+    project: CompiledArtifacts,
+    instance: DagsterInstance,
+    namespace: str,
+    source: TableIdentifier,
+    arrive: Callable[..., int],
+) -> None:
+    arrive(1)
+    lake.tables.load_table(source).update_schema().add_column("more", StringType()).commit()
+    run(consumer(namespace, DataFrame, after=lambda: arrive(2)), project, instance)
+    assert consumed(lake.tables, namespace) == [1]
+    run(consumer(namespace, DataFrame), project, instance)
+    assert consumed(lake.tables, namespace) == [1, 2]
 
 
 def test_expiry_cannot_take_the_cursor_away(
