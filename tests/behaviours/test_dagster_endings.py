@@ -34,6 +34,7 @@ from dagster import (
     op,
     reconstructable,
 )
+from dagster._core.execution.plan.outputs import StepOutputHandle
 from tests.faults import dagster_job
 from tests.runs import files_of, metadata_of, rows_of, run
 
@@ -42,6 +43,7 @@ from floe_core.compiler import compile_project
 from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_dagster import LakeResource, io_manager
+from floe_dagster.steps import write_id
 from floe_iceberg import IcebergTableManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
@@ -207,6 +209,24 @@ def test_outputs_of_one_step_and_of_mapped_steps_do_not_swallow_each_other(
 
     run([mapped], project, instance)
     assert rows_of(tables, f"{namespace}.mapped") == [{"id": 0}, {"id": 10}, {"id": 20}]
+
+
+def test_writes_of_one_step_have_ids_of_their_own_and_its_retry_has_the_same(
+    project: CompiledArtifacts, instance: DagsterInstance, namespace: str
+) -> None:
+    made: list[tuple[str | None, ...]] = []
+
+    @asset(key_prefix=namespace, metadata={"write_mode": "append"}, retry_policy=RetryPolicy(max_retries=1))
+    def several(context: AssetExecutionContext) -> None:
+        step = context.get_step_execution_context()
+        output = step.get_output_context(StepOutputHandle(step.step.key, "result"))
+        made.append((write_id(output), write_id(output)))
+        if len(made) == 1:
+            raise RetryRequested(max_retries=1)
+
+    run([several], project, instance)
+    assert made[0] == made[1]
+    assert len(set(made[0])) == 2
 
 
 def test_two_runs_on_one_partition_at_once_leave_the_rows_of_one(
