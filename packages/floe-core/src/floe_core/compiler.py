@@ -79,7 +79,12 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
         raise ConfigurationError.of(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
     source = (root / SPEC_FILE).read_bytes()
     artifacts = CompiledArtifacts.model_validate(
-        {**dict(chosen), "environment": environment, "source_sha256": hashlib.sha256(source).hexdigest()}
+        {
+            **dict(chosen),
+            "maintenance": chosen.maintenance.resolved(),
+            "environment": environment,
+            "source_sha256": hashlib.sha256(source).hexdigest(),
+        }
     )
     return Compilation(artifacts.at(root), (*_unset_references(document, root), *_local_storage(document, artifacts)))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from floe_core.errors import ConfigurationError, PluginError
-from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
+from floe_core.ports import CatalogPlugin, ComputePlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
 from floe_core.redaction import redact
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "PluginType",
     "check_health",
     "create_catalog_plugin",
+    "create_compute_plugin",
     "create_storage_plugin",
     "registry",
     "start",
@@ -39,6 +40,7 @@ _BROUGHT_BY = {
     "s3": "floe-iceberg",
     "rest": "floe-polaris",
     "polaris": "floe-polaris",
+    "spark": "floe-spark",
 }
 
 Result = TypeVar("Result")
@@ -61,7 +63,11 @@ class PluginType(str, Enum):
     QUALITY = "floe.quality"
 
 
-_PORTS: dict[PluginType, type] = {PluginType.CATALOG: CatalogPlugin, PluginType.STORAGE: StoragePlugin}
+_PORTS: dict[PluginType, type] = {
+    PluginType.CATALOG: CatalogPlugin,
+    PluginType.STORAGE: StoragePlugin,
+    PluginType.COMPUTE: ComputePlugin,
+}
 
 
 def _installed(group: str) -> Iterable[EntryPoint]:
@@ -150,6 +156,12 @@ def create_storage_plugin(artifacts: CompiledArtifacts) -> StoragePlugin:
     """The storage of a project."""
     plugin = registry.get(PluginType.STORAGE, artifacts.storage.type)
     return cast("StoragePlugin", plugin(_settings(plugin, artifacts.storage), root=artifacts.root))
+
+
+def create_compute_plugin(artifacts: CompiledArtifacts) -> ComputePlugin:
+    """The engine of a project, which has no tables yet and starts nothing by itself."""
+    plugin = registry.get(PluginType.COMPUTE, "spark")
+    return cast("ComputePlugin", plugin(artifacts.spark, root=artifacts.root))
 
 
 def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:

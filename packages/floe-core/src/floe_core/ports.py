@@ -1,20 +1,24 @@
-"""What a catalog, a storage and their plugins must offer. `floe_core` names the methods, others fill them."""
+"""What catalogs, storages and engines must offer as plugins. `floe_core` names the methods, others fill them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from floe_core.identifiers import TableIdentifier
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.maintenance import CompactReport, ExpireReport, ManifestsReport, OrphansReport, StatisticsReport
 from floe_core.models import SchemaDrift
+from floe_core.policy import CompactionStrategy
 
 __all__ = [
     "Catalog",
     "CatalogPlugin",
+    "ComputePlugin",
     "DriftDetectorProtocol",
     "FileIO",
     "HealthStatus",
@@ -178,3 +182,45 @@ class StoragePlugin(Plugin):
 
     @abstractmethod
     def get_helm_values_override(self) -> dict[str, Any]: ...
+
+
+class ComputePlugin(Plugin):
+    """The engine that does physical maintenance: whatever deletes or rewrites the files of tables."""
+
+    @abstractmethod
+    def use_tables(self, artifacts: Any, tables: Any) -> None:
+        """Called once, before use, by whoever opens the tables: the compiled project, and its IcebergTableManager."""
+
+    @abstractmethod
+    def expire_snapshots(
+        self, identifier: TableIdentifier, *, older_than: datetime, keep_last: int
+    ) -> ExpireReport: ...
+
+    @abstractmethod
+    def compact(
+        self,
+        identifier: TableIdentifier,
+        *,
+        strategy: CompactionStrategy = CompactionStrategy.BIN_PACK,
+        columns: Sequence[str] = (),
+        slice: TableSlice | None = None,  # noqa: A002 - Iceberg's noun; the builtin is not needed here
+        target_file_size: int | None = None,
+        min_files: int = 5,
+    ) -> CompactReport: ...
+
+    @abstractmethod
+    def rewrite_manifests(self, identifier: TableIdentifier) -> ManifestsReport: ...
+
+    @abstractmethod
+    def remove_orphans(
+        self,
+        identifier: TableIdentifier,
+        *,
+        older_than: datetime,
+        dry_run: bool = True,
+        locations: Mapping[TableIdentifier, Collection[str]] | None = None,
+    ) -> OrphansReport:
+        """`locations` says where the tables of the catalog are, for whoever knows it already."""
+
+    @abstractmethod
+    def compute_statistics(self, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport: ...

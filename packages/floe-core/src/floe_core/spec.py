@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    PlainSerializer,
-    SecretStr,
     Tag,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from typing_extensions import Self
 
 from floe_core.identifiers import Name
+from floe_core.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, OrphanPolicy
 from floe_core.postgres import is_postgres, postgres_problem
-from floe_core.redaction import masked
 from floe_core.references import is_reference
+from floe_core.settings import Secret, Settings, Shown, Text
 
 __all__ = [
     "CATALOG_NAME",
@@ -53,85 +47,6 @@ __all__ = [
 
 # The one catalog of a project, as SQL sees it: SELECT * FROM lake.bronze.orders.
 CATALOG_NAME = "lake"
-
-_DURATION = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_SIZES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
-
-
-class _Shown(BaseModel):
-    """Settings that may hold resolved secrets: neither their repr nor their refusals show them."""
-
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, masked(name or "", value)
-
-
-class Settings(_Shown):
-    model_config = ConfigDict(extra="forbid")
-
-
-def _secret_text(secret: SecretStr) -> str:
-    text = secret.get_secret_value()
-    if not is_reference(text):
-        raise ValueError("a literal secret is never written down; use a reference such as ${env:NAME}")
-    return text
-
-
-def _parse_duration(value: Any) -> Any:
-    found = re.fullmatch(r"(\d+)([smhd])", value) if isinstance(value, str) else None
-    if found:
-        try:
-            return timedelta(**{_DURATION[found[2]]: int(found[1])})
-        except OverflowError:
-            raise ValueError(f"{value} is longer than any calendar") from None
-    if isinstance(value, timedelta):
-        return value
-    raise ValueError("write a duration as a whole number and a unit: 90s, 30m, 12h or 7d")
-
-
-def _duration_text(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _parse_size(value: Any) -> Any:
-    found = re.fullmatch(r"(\d+) ?(KB|MB|GB)", value) if isinstance(value, str) else None
-    if found:
-        return int(found[1]) * _SIZES[found[2]]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError("write a size as a whole number and a unit: 512KB, 128MB or 1GB")
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-Secret = Annotated[SecretStr, PlainSerializer(_secret_text, return_type=str, when_used="json")]
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_parse_duration),
-    PlainSerializer(_duration_text, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+[smhd]$", "examples": ["7d", "12h"]}),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(_parse_size),
-    Field(gt=0),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^\d+ ?(KB|MB|GB)$"}, {"type": "integer"}]}),
-]
-Text = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}),
-]
 
 
 class RetryConfig(Settings):
@@ -284,7 +199,7 @@ class S3StorageConfig(StorageConfig):
         return self
 
 
-class PluginSettings(_Shown):
+class PluginSettings(Shown):
     """A catalog or storage from an installed plugin, which checks the keys itself."""
 
     model_config = ConfigDict(extra="allow")
@@ -351,33 +266,6 @@ class TablesConfig(Settings):
 
     default_namespace: Name = "public"
     properties: dict[str, Text] = Field(default_factory=dict)
-
-
-class ExpirePolicy(Settings):
-    older_than: Duration = timedelta(days=7)
-    keep_last: int = Field(default=10, ge=1)
-
-
-class CompactPolicy(Settings):
-    target_file_size: Size = 128 * 2**20
-
-
-def _check_orphan_age(age: timedelta) -> timedelta:
-    if age < timedelta(days=1):
-        raise ValueError("this must be at least 1d: the files of a write that is still running look like orphans")
-    return age
-
-
-class OrphanPolicy(Settings):
-    older_than: Annotated[Duration, AfterValidator(_check_orphan_age)] = timedelta(days=3)
-
-
-class MaintenanceConfig(Settings):
-    """How long history is kept and how large files should be."""
-
-    expire: ExpirePolicy = ExpirePolicy()
-    compact: CompactPolicy = CompactPolicy()
-    orphans: OrphanPolicy = OrphanPolicy()
 
 
 def _check_module(name: str) -> str:

@@ -20,11 +20,11 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
 from floe_dagster.steps import inputs_of
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.refs import CURSOR_PREFIX
 from floe_iceberg.snapshots import snapshot_info
 
 __all__ = ["Consumer", "advance", "consumed_until", "cursor_tag", "still_there"]
 
-_PREFIX = "floe-cursor-"
 _ATTEMPTS = 10
 _ANEW = (
     "Materialize {asset} once without since and with write_mode overwrite, or drop its table to consume all rows anew"
@@ -43,7 +43,7 @@ class Consumer:
 def cursor_tag(asset: str) -> str:
     """The tag that holds what an asset has consumed: readable, and no other asset's."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", asset)[:80]
-    return f"{_PREFIX}{readable}-{hashlib.sha256(asset.encode()).hexdigest()[:8]}"
+    return f"{CURSOR_PREFIX}{readable}-{hashlib.sha256(asset.encode()).hexdigest()[:8]}"
 
 
 def consumed_until(tables: IcebergTableManager, source: TableIdentifier, consumer: Consumer) -> int | None:

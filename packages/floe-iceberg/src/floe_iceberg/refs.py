@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table import Table
@@ -20,6 +22,8 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, check_name
 
 __all__ = [
+    "CURSOR_PREFIX",
+    "commit_refs",
     "create_ref",
     "discard",
     "fast_forward",
@@ -30,10 +34,26 @@ __all__ = [
     "remove_ref",
     "snapshot_at",
     "snapshots_told",
+    "staged_since",
+    "staging_branch",
 ]
 
+# Tags that keep what an asset consumed last: the snapshots after them are still needed.
+CURSOR_PREFIX = "floe-cursor-"
+_STAGING = re.compile(r"floe_([0-9a-f]+)_[0-9a-f]{12}")
 # As many snapshots as an error names.
 _TOLD = 5
+
+
+def staging_branch(now: float) -> str:
+    """A new name for the branch on which a write is made before it is published; it tells when it began."""
+    return f"floe_{int(now):x}_{uuid.uuid4().hex[:12]}"
+
+
+def staged_since(table: Table) -> list[datetime]:
+    """When each of the writes began that are being made on a branch of their own, or were left there."""
+    found = [_STAGING.fullmatch(name) for name in table.metadata.refs]
+    return sorted(datetime.fromtimestamp(int(one[1], 16), timezone.utc) for one in found if one)
 
 
 def create_ref(
@@ -66,7 +86,7 @@ def create_ref(
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )
-    _commit(table, {name: None}, [update])
+    commit_refs(table, {name: None}, [update])
 
 
 def move_tag(table: Table, identifier: TableIdentifier, name: str, snapshot_id: int) -> None:
@@ -86,7 +106,7 @@ def move_tag(table: Table, identifier: TableIdentifier, name: str, snapshot_id: 
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )
-    _commit(table, {name: ref.snapshot_id}, [update])
+    commit_refs(table, {name: ref.snapshot_id}, [update])
 
 
 def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: SnapshotRefType) -> None:
@@ -96,7 +116,7 @@ def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: Snaps
         raise ConfigurationError(
             f"table '{identifier}' has no {kind.value} {name!r} to remove (there: {_names(table, kind)})"
         )
-    _commit(table, {name: ref.snapshot_id}, [RemoveSnapshotRefUpdate(ref_name=name)])
+    commit_refs(table, {name: ref.snapshot_id}, [RemoveSnapshotRefUpdate(ref_name=name)])
 
 
 def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int) -> None:
@@ -108,7 +128,7 @@ def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int) -> No
             f"snapshot {snapshot_id} is not in the history of '{identifier}', so the table cannot be rolled back to it"
         )
     if head is not None and head.snapshot_id != snapshot_id:
-        _commit(table, {MAIN_BRANCH: head.snapshot_id}, [_set_branch(table, MAIN_BRANCH, snapshot_id)])
+        commit_refs(table, {MAIN_BRANCH: head.snapshot_id}, [_set_branch(table, MAIN_BRANCH, snapshot_id)])
 
 
 def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remove: bool = False) -> None:
@@ -132,14 +152,14 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
     updates: list[TableUpdate] = [_set_branch(table, MAIN_BRANCH, ref.snapshot_id)]
     if remove:
         updates.append(RemoveSnapshotRefUpdate(ref_name=branch))
-    _commit(table, {MAIN_BRANCH: head.snapshot_id if head else None, branch: ref.snapshot_id}, updates)
+    commit_refs(table, {MAIN_BRANCH: head.snapshot_id if head else None, branch: ref.snapshot_id}, updates)
 
 
 def publish(table: Table, branch: str, *, to: str, expected: int) -> None:
     """Move `to` from the snapshot where it must still be to the head of a branch, and end the branch, in one commit."""
     staged = table.metadata.refs[branch].snapshot_id
     updates: list[TableUpdate] = [_set_branch(table, to, staged), RemoveSnapshotRefUpdate(ref_name=branch)]
-    _commit(table, {to: expected, branch: staged}, updates)
+    commit_refs(table, {to: expected, branch: staged}, updates)
 
 
 def discard(table: Table, branch: str) -> None:
@@ -153,7 +173,7 @@ def discard(table: Table, branch: str) -> None:
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=branch)]
     if own:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=own))
-    _commit(table, {branch: ref.snapshot_id}, updates)
+    commit_refs(table, {branch: ref.snapshot_id}, updates)
 
 
 def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> Snapshot:
@@ -211,7 +231,7 @@ def _set_branch(table: Table, name: str, snapshot_id: int) -> SetSnapshotRefUpda
     )
 
 
-def _commit(table: Table, expected: dict[str, int | None], updates: list[TableUpdate]) -> None:
+def commit_refs(table: Table, expected: dict[str, int | None], updates: list[TableUpdate]) -> None:
     """One metadata commit that fails if a ref is not where it was; None means that it must not exist."""
     asserted = tuple(AssertRefSnapshotId(ref=name, snapshot_id=snapshot) for name, snapshot in expected.items())
     table.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), *asserted), tuple(updates))

@@ -52,7 +52,9 @@ from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.namespaces import Namespaces
 from floe_iceberg.partitions import replace_spec
-from floe_iceberg.purge import finish_purge, reached_files, refuse_shared
+from floe_iceberg.physical import PhysicalMaintenance
+from floe_iceberg.purge import finish_purge, refuse_shared
+from floe_iceberg.reachable import reached_files
 from floe_iceberg.registration import check_metadata_file, shown
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
@@ -92,7 +94,7 @@ class IcebergTableManagerConfig(BaseModel):
         return {**DEFAULT_PROPERTIES, **said}
 
 
-class IcebergTableManager:
+class IcebergTableManager(PhysicalMaintenance):
     """Tables of one catalog, by identifier."""
 
     def __init__(
@@ -112,7 +114,9 @@ class IcebergTableManager:
         catalog, storage = create_catalog_plugin(artifacts), create_storage_plugin(artifacts)
         start(catalog)
         start(storage)
-        return cls(catalog, storage, IcebergTableManagerConfig(table_properties=dict(artifacts.tables.properties)))
+        tables = cls(catalog, storage, IcebergTableManagerConfig(table_properties=dict(artifacts.tables.properties)))
+        tables.artifacts = artifacts
+        return tables
 
     @property
     def _catalog(self) -> Catalog:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import random
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,6 +59,8 @@ _ATTEMPTS = 20
 _ATTEMPTS_MORE = 3
 _DOUBTFUL_ATTEMPTS = 5
 _LONGEST_WAIT_SECONDS = 3.0
+# How long a branch that its write left behind stays.
+_STAGED_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Commit:
         for attempt in _trying(_ATTEMPTS, ConcurrencyConflictError, CatalogConnectionError, CommitStateUnknownError):
             with attempt:
                 # A new name each time: one whose answer was lost may still come to be, and ages out by itself.
-                name, identifier = f"floe_{uuid.uuid4().hex[:12]}", self.request.identifier
+                name, identifier = refs.staging_branch(time.time()), self.request.identifier
                 with translated("stage", identifier):
                     refs.create_ref(
                         self._loaded(),
@@ -179,7 +180,8 @@ class Commit:
                         name,
                         SnapshotRefType.BRANCH,
                         snapshot_id=head.snapshot_id,
-                        max_age=timedelta(days=1),
+                        # Iceberg counts a branch's age from the time of its snapshot, which may be long ago.
+                        max_age=_STAGED_FOR + timedelta(seconds=max(0.0, time.time() - head.timestamp_ms / 1000)),
                     )
         return name
 

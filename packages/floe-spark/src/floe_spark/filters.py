@@ -28,9 +28,10 @@ from pyiceberg.types import (
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from floe_core.errors import ConfigurationError
 from floe_spark.names import quoted
 
-__all__ = ["column_path", "filter_condition"]
+__all__ = ["column_path", "filter_condition", "filter_sql"]
 
 _NAN = float("nan")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -44,6 +45,11 @@ def filter_condition(expression: BooleanExpression, schema: Schema) -> Column:
     """
     # NOT is pushed down to the comparisons: Iceberg's file statistics take NOT (n = 1) as true for NULL, SQL does not.
     return visit(bind(schema, rewrite_not(expression), case_sensitive=True), _ToColumn(schema))
+
+
+def filter_sql(expression: BooleanExpression, schema: Schema) -> str:
+    """The same as SQL text, for procedures: what slices are made of, and no more."""
+    return visit(bind(schema, rewrite_not(expression), case_sensitive=True), _ToText(schema))
 
 
 def column_path(schema: Schema, field_id: int) -> str:
@@ -139,6 +145,96 @@ class _ToColumn(BoundBooleanExpressionVisitor[Column]):
     def _not_nan(self, term: BoundTerm) -> Column:
         column = self._column(term)
         return column.isNotNull() & (column != _literal(_NAN, term.ref().field.field_type))
+
+
+class _ToText(BoundBooleanExpressionVisitor[str]):
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def _compared(self, term: BoundTerm, sign: str, literal: Any) -> str:
+        value = literal.value if isinstance(literal, Literal) else literal
+        return f"{self._column(term)} {sign} {_text(value, term.ref().field.field_type)}"
+
+    def _column(self, term: BoundTerm) -> str:
+        return column_path(self._schema, term.ref().field.field_id)
+
+    def visit_true(self) -> str:
+        return "true"
+
+    def visit_false(self) -> str:
+        return "false"
+
+    def visit_not(self, child_result: str) -> str:
+        return f"(NOT {child_result})"
+
+    def visit_and(self, left_result: str, right_result: str) -> str:
+        return f"({left_result} AND {right_result})"
+
+    def visit_or(self, left_result: str, right_result: str) -> str:
+        return f"({left_result} OR {right_result})"
+
+    def visit_is_null(self, term: BoundTerm) -> str:
+        return f"{self._column(term)} IS NULL"
+
+    def visit_not_null(self, term: BoundTerm) -> str:
+        return f"{self._column(term)} IS NOT NULL"
+
+    def visit_is_nan(self, term: BoundTerm) -> str:
+        raise _untold(term)
+
+    def visit_not_nan(self, term: BoundTerm) -> str:
+        raise _untold(term)
+
+    def visit_equal(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        return self._compared(term, "=", literal)
+
+    def visit_not_equal(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        return self._compared(term, "<>", literal)
+
+    def visit_greater_than(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        return self._compared(term, ">", literal)
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        return self._compared(term, ">=", literal)
+
+    def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        return self._compared(term, "<", literal)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        return self._compared(term, "<=", literal)
+
+    def visit_in(self, term: BoundTerm, literals: set[Any]) -> str:
+        return "(" + " OR ".join(sorted(self._compared(term, "=", one) for one in literals)) + ")"
+
+    def visit_not_in(self, term: BoundTerm, literals: set[Any]) -> str:
+        return "(" + " AND ".join(sorted(self._compared(term, "<>", one) for one in literals)) + ")"
+
+    def visit_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        del literal
+        raise _untold(term)
+
+    def visit_not_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> str:
+        del literal
+        raise _untold(term)
+
+
+def _untold(term: BoundTerm) -> ConfigurationError:
+    return ConfigurationError(f"a slice of column {term.ref().field.name} cannot be told to a procedure")
+
+
+def _text(value: Any, kind: IcebergType) -> str:
+    write = _WRITTEN.get(type(kind))
+    if write is not None:
+        return write(value)
+    if isinstance(kind, DecimalType):
+        return f"CAST('{value}' AS DECIMAL({kind.precision},{kind.scale}))"
+    if isinstance(kind, UUIDType):
+        value = str(UUID(bytes=value) if isinstance(value, bytes) else value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return str(value)
 
 
 def _of(term: BoundTerm, literal: object) -> Column:

@@ -15,6 +15,7 @@ from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.errors import is_refused
 from floe_spark.life import is_dead
+from floe_spark.maintenance.compute import SparkCompute
 from floe_spark.read import Reading, reading
 from floe_spark.session import LOG_FILE, catalog_conf, renew_catalog, spark_session
 from floe_spark.write import WriteResult, write, write_request
@@ -41,7 +42,9 @@ class Lake:
     @cached_property
     def tables(self) -> IcebergTableManager:
         """The control plane: no JVM."""
-        return IcebergTableManager.open(self.artifacts)
+        tables = IcebergTableManager.open(self.artifacts)
+        tables.compute = SparkCompute.of(self)
+        return tables
 
     @property
     def spark(self) -> SparkSession:
@@ -54,22 +57,22 @@ class Lake:
 
     def reading(self, identifier: TableIdentifier | str, **options: Any) -> Reading:
         """`read` for whoever wants to know which snapshot it was."""
-        return self._again_if_refused(lambda: reading(self.spark, self.tables, _identifier(identifier), **options))
+        return self.patiently(lambda: reading(self.spark, self.tables, _identifier(identifier), **options))
 
     def write(self, frame: DataFrame, identifier: TableIdentifier | str, **options: Any) -> WriteResult:
         """Write a DataFrame; the options are those of `floe_spark.write`."""
         options.setdefault("write_id", uuid.uuid4().hex)
-        return self._again_if_refused(lambda: write(frame, self.tables, _identifier(identifier), **options))
+        return self.patiently(lambda: write(frame, self.tables, _identifier(identifier), **options))
 
     def write_request(self, frame: DataFrame, request: WriteRequest) -> WriteResult:
         """Write a DataFrame as a request says."""
-        return self._again_if_refused(lambda: write_request(frame, request))
+        return self.patiently(lambda: write_request(frame, request))
 
     @property
     def _spark_log(self) -> str:
         return str(self.artifacts.root / LOG_FILE)
 
-    def _again_if_refused(self, act: Callable[[], Result]) -> Result:
+    def patiently(self, act: Callable[[], Result]) -> Result:
         """Once more with a new token if the catalog refused Spark's: it was revoked, or is fetched by somebody else."""
         try:
             return act()

@@ -1,0 +1,115 @@
+"""What maintenance does to a table, and what it says it did."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from floe_core.policy import CompactionStrategy
+
+__all__ = [
+    "CompactReport",
+    "ExpireReport",
+    "ManifestsReport",
+    "OrphansReport",
+    "Report",
+    "StatisticsReport",
+    "Step",
+]
+
+
+class Step(str, Enum):
+    """One kind of work, in the order in which it is safe."""
+
+    COMPACT = "compact"
+    MANIFESTS = "manifests"
+    STATISTICS = "statistics"
+    EXPIRE = "expire"
+    ORPHANS = "orphans"
+
+
+class Report(BaseModel):
+    """What a step did to one table, compared with the table and its files afterwards."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: ClassVar[Step]
+
+    table: str
+    seconds: float = 0.0
+    files_removed: tuple[str, ...] = Field(default=(), description="what is gone from the store, under its location")
+    bytes_freed: int = 0
+
+    def told(self) -> str:
+        """In one line, for people."""
+        raise NotImplementedError
+
+
+class ExpireReport(Report):
+    step: ClassVar[Step] = Step.EXPIRE
+
+    older_than: datetime
+    keep_last: int
+    snapshots: tuple[int, ...] = Field(default=(), description="those that are gone")
+    refs: tuple[str, ...] = Field(default=(), description="tags and branches that were older than they may be")
+    data_files: int = 0
+    delete_files: int = 0
+    manifests: int = 0
+    manifest_lists: int = 0
+    statistics_files: int = 0
+
+    def told(self) -> str:
+        aged = f", {len(self.refs)} refs aged out" if self.refs else ""
+        return f"{len(self.snapshots)} snapshots and {len(self.files_removed)} files gone{aged}"
+
+
+class CompactReport(Report):
+    step: ClassVar[Step] = Step.COMPACT
+
+    strategy: CompactionStrategy
+    snapshot_id: int | None = Field(default=None, description="None if there was nothing to do")
+    files_rewritten: int = 0
+    files_added: int = 0
+    bytes_rewritten: int = 0
+    bytes_added: int = 0
+    delete_files_folded: int = 0
+    rows: int = Field(default=0, description="in the files that were written anew")
+
+    def told(self) -> str:
+        folded = f", {self.delete_files_folded} delete files folded in" if self.delete_files_folded else ""
+        return f"{self.files_rewritten} files into {self.files_added}, {self.rows:,} rows{folded}"
+
+
+class ManifestsReport(Report):
+    step: ClassVar[Step] = Step.MANIFESTS
+
+    snapshot_id: int | None = None
+    rewritten: int = 0
+    added: int = 0
+
+    def told(self) -> str:
+        return f"{self.rewritten} manifests into {self.added}"
+
+
+class OrphansReport(Report):
+    step: ClassVar[Step] = Step.ORPHANS
+
+    older_than: datetime
+    dry_run: bool
+    found: tuple[str, ...] = ()
+
+    def told(self) -> str:
+        return f"{len(self.found)} found" if self.dry_run else f"{len(self.files_removed)} files removed"
+
+
+class StatisticsReport(Report):
+    step: ClassVar[Step] = Step.STATISTICS
+
+    snapshot_id: int | None = None
+    path: str | None = None
+
+    def told(self) -> str:
+        return f"of snapshot {self.snapshot_id}" if self.path else "nothing to count"

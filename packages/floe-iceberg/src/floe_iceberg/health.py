@@ -1,0 +1,277 @@
+"""What a table looks like from its metadata: files, history, deletes; and what somebody should do about it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from enum import Enum
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, ancestors_of
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from floe_core.policy import CompactPolicy, MaintenancePolicy
+from floe_iceberg.leases import is_lease
+from floe_iceberg.retention import Expiring, expiring, held_by_cursor
+
+__all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "findings", "look"]
+
+# The property in which maintenance leaves the time of its end.
+LAST_MAINTENANCE = "floe.last-maintenance"
+
+# As Iceberg's own planner: smaller or larger than this share of the target is worth rewriting.
+_TOO_SMALL, _TOO_LARGE = 0.75, 1.8
+_MANIFEST_BYTES = 8 * 2**20
+_MANY_MANIFESTS = 20
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """Numbers about one table at one moment."""
+
+    snapshot_id: int | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    partitions: int = 0
+    small_files: int = 0
+    compactable_files: int = 0
+    compactable_bytes: int = 0
+    compactable_partitions: int = 0
+    skew: float = 1.0
+    delete_files: int = 0
+    deleted_rows: int = 0
+    manifests: int = 0
+    manifest_bytes: int = 0
+    snapshots: int = 0
+    tags: int = 0
+    branches: int = 0
+    oldest_snapshot: datetime | None = None
+    last_write: datetime | None = None
+    last_maintenance: datetime | None = None
+    expiring: Expiring = field(default_factory=lambda: Expiring(frozenset(), frozenset(), 0))
+    held_by: tuple[str, datetime] | None = None
+
+    @property
+    def delete_ratio(self) -> float:
+        """Rows that delete files take away, of those in the data files."""
+        return self.deleted_rows / self.rows if self.rows else 0.0
+
+    @property
+    def few_manifests(self) -> int:
+        """How many manifests would do."""
+        return max(1, -(-self.manifest_bytes // _MANIFEST_BYTES))
+
+    @property
+    def too_many_manifests(self) -> bool:
+        return self.manifests >= _MANY_MANIFESTS and self.manifests >= 4 * self.few_manifests
+
+
+class Light(str, Enum):
+    """How urgent it is."""
+
+    GREEN = "green"
+    YELLOW = "yellow"
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing about a table: why it matters, and the command that mends it."""
+
+    light: Light
+    reason: str
+    mend: str
+
+
+@dataclass
+class _Group:
+    """The data files of one partition, and the deletes that lie in it."""
+
+    sizes: list[int] = field(default_factory=list)
+    deletes: int = 0
+
+    def worth(self, policy: CompactPolicy) -> list[int]:
+        """The files that compaction would take: small or large ones, if there are enough of them, or deletes."""
+        low, high = policy.target_file_size * _TOO_SMALL, policy.target_file_size * _TOO_LARGE
+        if self.deletes:
+            return self.sizes
+        odd = [size for size in self.sizes if size < low or size > high]
+        enough = len(odd) >= policy.min_files or (len(odd) > 1 and sum(odd) > policy.target_file_size)
+        return odd if enough or any(size > high for size in odd) else []
+
+
+def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: TableFacts | None = None) -> TableFacts:
+    """Read the head's manifests; nothing else is opened, and nothing is changed.
+
+    `known` is what was seen before: the files are the same as long as the head is.
+    """
+    metadata = table.metadata
+    refs = [ref for name, ref in metadata.refs.items() if not is_lease(name)]
+    now_ms = int(now.timestamp() * 1000)
+    cursor = held_by_cursor(metadata)
+    older_than_ms = cutoff_ms(table, policy, now)
+    history: dict[str, object] = {
+        "snapshots": len(metadata.snapshots),
+        "tags": sum(ref.snapshot_ref_type.value == "tag" for ref in refs),
+        "branches": sum(ref.snapshot_ref_type.value == "branch" for ref in refs),
+        "oldest_snapshot": _moment(min((one.timestamp_ms for one in metadata.snapshots), default=None)),
+        "last_write": _last_write(table),
+        "last_maintenance": _last_maintenance(table),
+        "expiring": expiring(metadata, older_than_ms=older_than_ms, keep_last=policy.expire.keep_last, now_ms=now_ms),
+        "held_by": None,
+    }
+    asked_ms = now_ms - int(policy.expire.older_than.total_seconds() * 1000)
+    if cursor is not None and cursor[1] < asked_ms:
+        history["held_by"] = (cursor[0], _moment(cursor[1]))
+    head = table.current_snapshot()
+    if head is None:
+        return TableFacts(**history)  # type: ignore[arg-type]
+    history["snapshot_id"] = head.snapshot_id
+    if known is not None and known.snapshot_id == head.snapshot_id:
+        return replace(known, **history)  # type: ignore[arg-type]
+    manifests = head.manifests(table.io)
+    return TableFacts(**history, **_of_files(manifests, table.io, policy.compact))  # type: ignore[arg-type]
+
+
+def cutoff_ms(table: Table, policy: MaintenancePolicy, now: datetime) -> int:
+    """Snapshots from before this moment may go: by the policy, and not after what a consumer still has to read."""
+    asked = int(now.timestamp() * 1000) - int(policy.expire.older_than.total_seconds() * 1000)
+    cursor = held_by_cursor(table.metadata)
+    return asked if cursor is None else min(asked, cursor[1])
+
+
+def _of_files(manifests: list[ManifestFile], io: FileIO, policy: CompactPolicy) -> dict[str, int | float]:
+    groups: dict[tuple[int, str], _Group] = defaultdict(_Group)
+    rows = deleted = deletes = 0
+    for manifest, files in zip(manifests, ExecutorFactory.get_or_create().map(_reader(io), manifests), strict=True):
+        for one in files:
+            group = groups[manifest.partition_spec_id, str(one.partition)]
+            if one.content is DataFileContent.DATA:
+                group.sizes.append(one.file_size_in_bytes)
+                rows += one.record_count
+            else:
+                group.deletes += 1
+                deletes += 1
+                deleted += one.record_count
+    sizes = [size for group in groups.values() for size in group.sizes]
+    worth = [found for group in groups.values() if (found := group.worth(policy))]
+    by_partition = [sum(group.sizes) for group in groups.values() if group.sizes]
+    return {
+        "rows": rows,
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "partitions": len(by_partition),
+        "small_files": sum(size < policy.target_file_size * _TOO_SMALL for size in sizes),
+        "compactable_files": sum(map(len, worth)),
+        "compactable_bytes": sum(map(sum, worth)),
+        "compactable_partitions": len(worth),
+        "skew": max(by_partition) / max(1.0, statistics.median(by_partition)) if by_partition else 1.0,
+        "delete_files": deletes,
+        "deleted_rows": deleted,
+        "manifests": len(manifests),
+        "manifest_bytes": sum(one.manifest_length for one in manifests),
+    }
+
+
+def _reader(io: FileIO):  # type: ignore[no-untyped-def]
+    def read(manifest: ManifestFile) -> list[DataFile]:
+        return [
+            entry.data_file
+            for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
+            if entry.status is not ManifestEntryStatus.DELETED
+        ]
+
+    return read
+
+
+def _last_write(table: Table) -> datetime | None:
+    for one in ancestors_of(table.current_snapshot(), table.metadata):
+        if one.summary is None or one.summary.operation is not Operation.REPLACE:
+            return _moment(one.timestamp_ms)
+    return None
+
+
+def _last_maintenance(table: Table) -> datetime | None:
+    said = table.properties.get(LAST_MAINTENANCE)
+    try:
+        return datetime.fromisoformat(said) if said else None
+    except ValueError:
+        return None
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+
+
+def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Finding]:
+    """What is to be said about the table, worst first; nothing if all is well."""
+    maintain = f"floe maintain run --table {name} --only"
+    found: list[Finding] = []
+    if facts.compactable_files:
+        urgent = facts.compactable_files >= 1000 or facts.delete_ratio >= 0.3
+        average = facts.compactable_bytes // max(1, facts.compactable_files)
+        found.append(
+            Finding(
+                Light.RED if urgent else Light.YELLOW,
+                f"{facts.compactable_files} files of {_size(average)} on average in {facts.compactable_partitions} "
+                f"{'partition' if facts.compactable_partitions == 1 else 'partitions'} could be fewer and larger",
+                f"{maintain} compact",
+            )
+        )
+    if facts.delete_files:
+        found.append(
+            Finding(
+                Light.RED if facts.delete_ratio >= 0.3 else Light.YELLOW,
+                f"{facts.delete_files} delete files take {facts.delete_ratio:.0%} of the rows away at each read",
+                f"{maintain} compact",
+            )
+        )
+    if facts.too_many_manifests:
+        found.append(
+            Finding(
+                Light.YELLOW,
+                f"{facts.manifests} manifests where {facts.few_manifests} would do make every plan slow",
+                f"{maintain} manifests",
+            )
+        )
+    gone = len(facts.expiring.snapshots)
+    if gone:
+        found.append(
+            Finding(
+                Light.RED if gone >= 1000 else Light.YELLOW,
+                f"{gone} of {facts.snapshots} snapshots are older than the policy keeps them",
+                f"{maintain} expire",
+            )
+        )
+    if facts.held_by is not None:
+        tag, since = facts.held_by
+        found.append(
+            Finding(
+                Light.YELLOW,
+                f"history since {since:%Y-%m-%d %H:%M} is kept for a consumer that has not read on (tag {tag})",
+                "materialize that asset, or remove the tag if it is gone",
+            )
+        )
+    if facts.partitions > 1 and facts.skew >= 10 and facts.bytes >= policy.compact.target_file_size:
+        found.append(
+            Finding(
+                Light.YELLOW,
+                f"the largest of {facts.partitions} partitions has {facts.skew:.0f} times the bytes of the middle one",
+                "partition by another column, or by bucket: IcebergTableManager.evolve_partitions",
+            )
+        )
+    order = [Light.RED, Light.YELLOW, Light.GREEN]
+    return sorted(found, key=lambda one: order.index(one.light))
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("the loop always returns")

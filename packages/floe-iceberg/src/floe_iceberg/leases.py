@@ -1,0 +1,249 @@
+"""One at a time: a lease on a table, which others see and which ends by itself when its holder is gone.
+
+Creating a tag asserts that it does not exist, and nothing else in Iceberg asserts as much: setting a property does not.
+So a lease is two tags. One has a fixed name, and whoever creates it has the lease. The other's name says who that is
+and until when; it is never the same twice, so that renewing, giving back and taking over from the dead each assert
+that the lease is still the one that was looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Protocol
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from floe_core.errors import (
+    CatalogConnectionError,
+    CommitStateUnknownError,
+    ConcurrencyConflictError,
+    FloeError,
+    TableNotFoundError,
+)
+from floe_core.identifiers import TableIdentifier
+from floe_core.telemetry import warn
+from floe_iceberg.errors import translated
+from floe_iceberg.refs import commit_refs
+
+__all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased"]
+
+LEASE = "floe-lease"
+_NAMED = re.compile(rf"{LEASE}-(\d+)-(.+)-([0-9a-f]{{12}})")
+_SECONDS = 900.0
+_ATTEMPTS = 10
+
+
+class Tables(Protocol):
+    """Whoever can load a table as it is now."""
+
+    def load_table(self, identifier: TableIdentifier) -> Table: ...
+
+
+class LeaseHeldError(ConcurrencyConflictError):
+    """Somebody else maintains the table right now."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lease, and until when."""
+
+    tag: str
+    until_ms: int
+    name: str
+
+    @property
+    def until(self) -> datetime:
+        return datetime.fromtimestamp(self.until_ms / 1000, timezone.utc)
+
+
+def is_lease(ref: str) -> bool:
+    return ref == LEASE or _NAMED.fullmatch(ref) is not None
+
+
+def holder_of(table: Table) -> Holder | None:
+    """Who has the lease of a table, be it over or not."""
+    for tag in table.metadata.refs:
+        named = _NAMED.fullmatch(tag)
+        if named:
+            return Holder(tag, int(named[1]), named[2])
+    return None
+
+
+@contextmanager
+def leased(
+    manager: Tables,
+    identifier: TableIdentifier,
+    *,
+    seconds: float = _SECONDS,
+    clock: Callable[[], float] = time.time,
+    leaving: Callable[[], Mapping[str, str]] = dict,
+) -> Iterator[Callable[[], None]]:
+    """Hold the lease of a table, which has a snapshot; LeaseHeldError if somebody else does.
+
+    It is renewed for as long as the block runs. Yields a check to make before each step: that it was not lost.
+
+    Args:
+        leaving: The properties that the table is given together with the lease's end.
+    """
+    lease = _Lease(manager, identifier, seconds, clock)
+    lease.take()
+    ended = threading.Event()
+    keeper = threading.Thread(target=lease.keep, args=(ended,), name="floe-lease", daemon=True)
+    keeper.start()
+    properties: Mapping[str, str] = {}
+    try:
+        yield lease.check
+        properties = leaving()
+    finally:
+        ended.set()
+        keeper.join()
+        lease.give_back(properties)
+
+
+class _Lease:
+    def __init__(
+        self, manager: Tables, identifier: TableIdentifier, seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._manager = manager
+        self._identifier = identifier
+        self._seconds = seconds
+        self._clock = clock
+        host = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "somewhere"
+        self._name = f"{host}_{os.getpid()}"
+        self._tag = ""
+
+    def take(self) -> None:
+        for attempt in _patiently():
+            with attempt, translated("take_lease", self._identifier):
+                table = self._manager.load_table(self._identifier)
+                there = holder_of(table)
+                if there is not None and there.tag == self._tag:
+                    return  # the answer to taking it was lost
+                if there is not None and there.until_ms > self._now():
+                    raise LeaseHeldError(
+                        f"'{self._identifier}' is being maintained by {there.name} since a while; if that one is gone, "
+                        f"its lease ends at {there.until.isoformat(timespec='seconds')} at the latest: try again then"
+                    )
+                if there is None and LEASE in table.metadata.refs:
+                    # What is left of a lease of which somebody removed the other half.
+                    expected: dict[str, int | None] = {LEASE: table.metadata.refs[LEASE].snapshot_id}
+                    commit_refs(table, expected, [RemoveSnapshotRefUpdate(ref_name=LEASE)])
+                    table = self._manager.load_table(self._identifier)
+                self._replace(table, there.tag if there else None)
+
+    def keep(self, ended: threading.Event) -> None:
+        while not ended.wait(self._seconds / 3):
+            self._try_to_renew()
+
+    def _try_to_renew(self) -> None:
+        try:
+            self._renew()
+        except Exception as exc:  # noqa: BLE001 - a thread of its own: `check` tells whoever works
+            warn("the lease was not renewed", table=str(self._identifier), reason=str(exc))
+
+    def _renew(self) -> None:
+        for attempt in _patiently():
+            with attempt, translated("renew_lease", self._identifier):
+                table = self._manager.load_table(self._identifier)
+                there = holder_of(table)
+                if there is None or there.tag != self._tag:
+                    return
+                self._replace(table, self._tag)
+
+    def check(self) -> None:
+        """Raise if somebody else took the lease over, because this process stood still for too long."""
+        there = holder_of(self._manager.load_table(self._identifier))
+        if there is None or there.tag != self._tag:
+            raise LeaseHeldError(
+                f"the lease on '{self._identifier}' was lost: this process stood still for longer than "
+                f"{self._seconds:g} s, or somebody removed the tag. What was done is complete; run it again"
+            )
+
+    def give_back(self, properties: Mapping[str, str]) -> None:
+        """End the lease; if that fails it ends by itself, and what was done stays done."""
+        try:
+            for attempt in _patiently():
+                with attempt, translated("end_lease", self._identifier):
+                    table = self._manager.load_table(self._identifier)
+                    if self._tag not in table.metadata.refs:
+                        return
+                    updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=self._tag)]
+                    expected: dict[str, int | None] = {self._tag: table.metadata.refs[self._tag].snapshot_id}
+                    if LEASE in table.metadata.refs:
+                        updates.append(RemoveSnapshotRefUpdate(ref_name=LEASE))
+                    if properties:
+                        updates.append(SetPropertiesUpdate(updates=dict(properties)))
+                    commit_refs(table, expected, updates)
+        except TableNotFoundError:
+            pass  # nobody will ask for it again
+        except FloeError as exc:
+            warn("the lease was not given back, and ends by itself", table=str(self._identifier), reason=str(exc))
+
+    def _replace(self, table: Table, before: str | None) -> None:
+        """Put a new name in the place of the one that was looked at, or of none, in one commit."""
+        head = table.current_snapshot()
+        if head is None:
+            raise ConcurrencyConflictError(f"'{self._identifier}' has no snapshot yet, and so nothing to maintain")
+        tag = f"{LEASE}-{int(self._now() + self._seconds * 1000)}-{self._name}-{uuid.uuid4().hex[:12]}"
+        updates: list[TableUpdate] = []
+        expected: dict[str, int | None] = {tag: None}
+        if before is None:
+            expected[LEASE] = None
+            updates.append(_tag(LEASE, head.snapshot_id))
+        else:
+            expected[before] = table.metadata.refs[before].snapshot_id
+            updates.append(RemoveSnapshotRefUpdate(ref_name=before))
+        self._tag, held = tag, self._tag
+        try:
+            commit_refs(table, expected, [*updates, _tag(tag, head.snapshot_id)])
+        except CommitStateUnknownError:
+            raise
+        except Exception:
+            self._tag = held
+            raise
+
+    def _now(self) -> float:
+        return self._clock() * 1000
+
+
+def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    # Without an age of its own: Iceberg counts it from the snapshot's time, and would take the tag away under us.
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def _patiently() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception(_may_pass),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(0.05, max=2),
+        reraise=True,
+    )
+
+
+def _may_pass(exc: BaseException) -> bool:
+    passing = ConcurrencyConflictError | CommitStateUnknownError | CatalogConnectionError
+    return isinstance(exc, passing) and not isinstance(exc, LeaseHeldError)

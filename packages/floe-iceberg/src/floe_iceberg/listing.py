@@ -1,0 +1,70 @@
+"""The files under a table's location, as the store has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg.errors import translated
+
+__all__ = ["Listed", "canonical", "canonical_set", "is_below", "is_hidden", "list_files", "location_of"]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file."""
+
+    size: int
+    modified: datetime
+
+
+def canonical(path: str) -> str:
+    """The same text for the same file, however an engine writes its address: file:/a and file:///a, s3 and s3a."""
+    return str(PyArrowFileIO.parse_location(path)[2]).rstrip("/")
+
+
+def location_of(table: Table) -> str:
+    return canonical(table.location())
+
+
+def is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def list_files(table: Table, identifier: TableIdentifier) -> dict[str, Listed]:
+    """Every file below the table's location, by its canonical path.
+
+    Without the checksums that Hadoop keeps beside local files, as `.name.crc`: they come and go with the file.
+    """
+    if not isinstance(table.io, PyArrowFileIO):
+        raise ConfigurationError(
+            f"the files of '{identifier}' are reached by {type(table.io).__name__}, which cannot list them, and Floe "
+            f"deletes nothing that it cannot count: use a storage plugin with a PyArrowFileIO"
+        )
+    scheme, netloc, path = PyArrowFileIO.parse_location(table.location())
+    with translated("list_files", identifier):
+        found = table.io.fs_by_scheme(scheme, netloc).get_file_info(
+            FileSelector(path, allow_not_found=True, recursive=True)
+        )
+    return {
+        one.path: Listed(one.size or 0, one.mtime or datetime.now(timezone.utc))
+        for one in found
+        if one.type is FileType.File and not (one.base_name.startswith(".") and one.base_name.endswith(".crc"))
+    }
+
+
+def is_hidden(path: str, location: str) -> bool:
+    """Is it one of the files that Iceberg leaves alone, whoever they belong to? A partition's folder is none."""
+    below = path[len(location) :].strip("/").split("/")
+    return any(part[:1] in (".", "_") and "=" not in part for part in below)
+
+
+def canonical_set(paths: Iterable[str]) -> set[str]:
+    return {canonical(one) for one in paths}

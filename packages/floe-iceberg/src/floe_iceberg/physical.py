@@ -1,0 +1,145 @@
+"""Maintenance that rewrites or deletes files: asked for here, done by an engine behind the compute port."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import Protocol
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import ConfigurationError, PluginError
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.maintenance import CompactReport, ExpireReport, ManifestsReport, OrphansReport, StatisticsReport
+from floe_core.plugins import create_compute_plugin
+from floe_core.policy import CompactionStrategy
+from floe_core.ports import ComputePlugin
+from floe_iceberg.arguments import check_identifier, choice, names_of
+from floe_iceberg.leases import Tables, leased
+
+__all__ = ["PhysicalMaintenance"]
+
+_KEEP = "history.expire.min-snapshots-to-keep"
+
+
+class PhysicalMaintenance(Tables, Protocol):
+    """What a manager offers beyond metadata. One at a time on a table; whether it is allowed is not asked here."""
+
+    compute: ComputePlugin | None = None
+    artifacts: CompiledArtifacts | None = None
+
+    def expire_snapshots(
+        self,
+        identifier: TableIdentifier,
+        older_than_days: float = 7,
+        *,
+        keep_last: int | None = None,
+    ) -> ExpireReport:
+        """Forget snapshots that are older, and delete the files that only they led to.
+
+        Tags, branches and what they lead to stay. The retention is taken as it is: governance has validated it.
+
+        Args:
+            keep_last: Snapshots of each branch that stay however old; by default as the table says, or 1.
+        """
+        days = older_than_days
+        if isinstance(days, bool) or not isinstance(days, int | float) or not math.isfinite(days) or days <= 0:
+            raise ConfigurationError(
+                f"older_than_days is {days!r}; it must be a number of days over 0. Nothing was expired"
+            )
+        if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
+            raise ConfigurationError(f"keep_last is {keep_last!r}; it must be 1 or more. Nothing was expired")
+        try:
+            moment = datetime.now(timezone.utc) - timedelta(days=days)
+        except OverflowError:
+            raise ConfigurationError(f"older_than_days {days!r} goes back further than any calendar") from None
+        with self._maintained(identifier) as compute:
+            if keep_last is None:
+                said = self.load_table(identifier).properties.get(_KEEP, "1")
+                keep_last = int(said) if said.isdecimal() and int(said) > 0 else 1
+            return compute.expire_snapshots(identifier, older_than=moment, keep_last=keep_last)
+
+    def compact_table(
+        self,
+        identifier: TableIdentifier,
+        strategy: CompactionStrategy | str = CompactionStrategy.BIN_PACK,
+        *,
+        columns: Sequence[str] = (),
+        slice: TableSlice | None = None,  # noqa: A002 - Iceberg's noun; the builtin is not needed here
+        target_file_size: int | None = None,
+        min_files: int = 5,
+    ) -> CompactReport:
+        """Put the rows of small files into larger ones, and fold delete files in; readers see the same rows.
+
+        Args:
+            strategy: binpack keeps the order of rows; sort and zorder lay them by `columns`.
+            slice: Only the files that may hold rows of it.
+            target_file_size: In bytes; by default as the table says.
+            min_files: As many small files of a partition are worth it.
+        """
+        chosen = choice(CompactionStrategy, strategy, "strategy")
+        with self._maintained(identifier) as compute:
+            return compute.compact(
+                identifier,
+                strategy=chosen,
+                columns=names_of(columns, "columns"),
+                slice=slice,
+                target_file_size=target_file_size,
+                min_files=min_files,
+            )
+
+    def rewrite_manifests(self, identifier: TableIdentifier) -> ManifestsReport:
+        """List the same files in fewer manifests, sorted by partition."""
+        with self._maintained(identifier) as compute:
+            return compute.rewrite_manifests(identifier)
+
+    def remove_orphans(
+        self, identifier: TableIdentifier, older_than_days: float = 3, *, dry_run: bool = True
+    ) -> OrphansReport:
+        """Delete files below the table's location that nothing refers to; `dry_run` only tells which.
+
+        Longer than the longest write takes, and never less than a day: a write's files are nobody's until it commits.
+        """
+        if isinstance(older_than_days, bool) or not math.isfinite(older_than_days) or older_than_days < 1:
+            raise ConfigurationError(
+                f"older_than_days is {older_than_days!r}; it must be 1 or more: the files of a write that is still "
+                f"running look like orphans. Nothing was deleted"
+            )
+        moment = datetime.now(timezone.utc) - timedelta(days=older_than_days)
+        with self._maintained(identifier) as compute:
+            return compute.remove_orphans(identifier, older_than=moment, dry_run=dry_run)
+
+    def compute_statistics(self, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport:
+        """Count distinct values, for engines that plan joins by them."""
+        with self._maintained(identifier) as compute:
+            return compute.compute_statistics(identifier, columns=names_of(columns, "columns"))
+
+    @contextmanager
+    def _maintained(self, identifier: TableIdentifier) -> Iterator[ComputePlugin]:
+        """The engine, while nobody else maintains the table."""
+        check_identifier(identifier)
+        compute = self.require_compute()
+        if self.load_table(identifier).current_snapshot() is None:
+            yield compute  # there is nothing yet that two could disturb
+            return
+        with leased(self, identifier):
+            yield compute
+
+    def require_compute(self) -> ComputePlugin:
+        """The engine behind the port; Spark starts when it is asked for something, not before."""
+        if self.compute is None:
+            if self.artifacts is None:
+                raise PluginError(
+                    "compaction, expiry and removal of files are done by Spark: install floe-spark (pip install "
+                    "floe-spark), and take the tables from floe_spark.Lake(artifacts).tables"
+                )
+            try:
+                compute = create_compute_plugin(self.artifacts)
+            except PluginError as exc:
+                raise PluginError(
+                    f"compaction, expiry and removal of files are done by Spark: pip install floe-spark ({exc})"
+                ) from exc
+            compute.use_tables(self.artifacts, self)
+            self.compute = compute
+        return self.compute

@@ -1,0 +1,88 @@
+"""Which snapshots and refs Iceberg's expiry takes away, told beforehand from the metadata alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from floe_iceberg.refs import CURSOR_PREFIX
+
+__all__ = ["Expiring", "expiring", "held_by_cursor"]
+
+
+@dataclass(frozen=True)
+class Expiring:
+    """What goes."""
+
+    snapshots: frozenset[int]
+    refs: frozenset[str]
+    bytes: int
+
+    def __bool__(self) -> bool:
+        return bool(self.snapshots or self.refs)
+
+
+def held_by_cursor(metadata: TableMetadata) -> tuple[str, int] | None:
+    """The consumer that is furthest behind: its tag, and the time of the snapshot it consumed last.
+
+    What was appended after it is told by the snapshots that did so: they are needed until it has caught up.
+    """
+    cursors = [
+        (snapshot.timestamp_ms, name)
+        for name, ref in metadata.refs.items()
+        if name.startswith(CURSOR_PREFIX) and (snapshot := metadata.snapshot_by_id(ref.snapshot_id)) is not None
+    ]
+    return (min(cursors)[1], min(cursors)[0]) if cursors else None
+
+
+def expiring(metadata: TableMetadata, *, older_than_ms: int, keep_last: int, now_ms: int) -> Expiring:
+    """As Iceberg decides it: a branch keeps its newest and its young ones, a tag its own, and both may age."""
+    refs = {name: ref for name, ref in metadata.refs.items() if _stays(metadata, name, ref, now_ms)}
+    kept: set[int] = set()
+    referenced: set[int] = set()
+    for ref in refs.values():
+        if ref.snapshot_ref_type is SnapshotRefType.TAG:
+            kept.add(ref.snapshot_id)
+            referenced.add(ref.snapshot_id)
+            continue
+        line = list(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata))
+        referenced.update(one.snapshot_id for one in line)
+        kept.update(one.snapshot_id for one in _of_branch(line, ref, older_than_ms, keep_last, now_ms))
+    for one in metadata.snapshots:
+        if one.snapshot_id not in referenced and one.timestamp_ms >= older_than_ms:
+            kept.add(one.snapshot_id)
+    gone = frozenset(one.snapshot_id for one in metadata.snapshots) - kept
+    return Expiring(gone, frozenset(metadata.refs) - frozenset(refs), _bytes_of(metadata, gone))
+
+
+def _stays(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) -> bool:
+    snapshot = metadata.snapshot_by_id(ref.snapshot_id)
+    if name == MAIN_BRANCH or snapshot is None:
+        return name == MAIN_BRANCH
+    said = ref.max_ref_age_ms or metadata.properties.get("history.expire.max-ref-age-ms")
+    return said is None or now_ms - snapshot.timestamp_ms <= int(said)
+
+
+def _of_branch(
+    line: list[Snapshot], ref: SnapshotRef, older_than_ms: int, keep_last: int, now_ms: int
+) -> list[Snapshot]:
+    cutoff = older_than_ms if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
+    least = ref.min_snapshots_to_keep or keep_last
+    kept: list[Snapshot] = []
+    for one in line:
+        if len(kept) >= least and one.timestamp_ms < cutoff:
+            break
+        kept.append(one)
+    return kept
+
+
+def _bytes_of(metadata: TableMetadata, gone: frozenset[int]) -> int:
+    """What the snapshots that go lead to and no other one does, about: what their successors on main had replaced."""
+    total = 0
+    for one in ancestors_of(metadata.current_snapshot(), metadata):
+        if one.parent_snapshot_id in gone and one.summary is not None:
+            total += int(one.summary.additional_properties.get("removed-files-size", 0))
+    return total

@@ -1,0 +1,177 @@
+"""The plan: what maintenance would do to a table, and why. Nothing is done, and no JVM is started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table
+
+from floe_core.errors import FloeError, FloeStorageError
+from floe_core.governance import FloorEnforcer, PolicyEnforcer, validated_retention
+from floe_core.identifiers import TableIdentifier
+from floe_core.maintenance import Step
+from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
+from floe_iceberg.health import TableFacts, look
+from floe_iceberg.listing import canonical, canonical_set, is_below, is_hidden, list_files, location_of
+from floe_iceberg.purge import is_shared
+from floe_iceberg.reachable import present_files
+
+if TYPE_CHECKING:
+    from floe_iceberg.tables import IcebergTableManager
+
+__all__ = [
+    "PlannedStep",
+    "TablePlan",
+    "locations_of",
+    "orphans_of",
+    "plan_table",
+    "refuse_shared_location",
+    "table_policy",
+]
+
+# Properties that send the files of a table elsewhere.
+_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step that would run, why, and what it would free."""
+
+    step: Step
+    reason: str
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What would be done to one table."""
+
+    table: TableIdentifier
+    policy: MaintenancePolicy
+    facts: TableFacts
+    steps: tuple[PlannedStep, ...]
+    skipped: tuple[tuple[Step, str], ...] = ()
+
+
+def table_policy(
+    config: MaintenanceConfig,
+    identifier: TableIdentifier,
+    table: Table,
+    *,
+    given: Mapping[str, str],
+    enforcer: PolicyEnforcer | None = None,
+) -> MaintenancePolicy:
+    """The policy of a table, with a retention that governance agreed to."""
+    policy = policy_of(config, identifier, table.properties, given)
+    asked = policy.expire.older_than
+    agreed = validated_retention(enforcer or FloorEnforcer(), config.floor, identifier, asked)
+    if agreed == asked:
+        return policy
+    return policy.model_copy(update={"expire": policy.expire.model_copy(update={"older_than": agreed})})
+
+
+def plan_table(
+    table: Table,
+    identifier: TableIdentifier,
+    policy: MaintenancePolicy,
+    *,
+    now: datetime,
+    only: Collection[Step],
+    locations: Mapping[TableIdentifier, Collection[str]],
+    known: TableFacts | None = None,
+) -> TablePlan:
+    """What the policy makes of what the table looks like.
+
+    Args:
+        only: The steps that were asked for.
+        locations: Where the tables of the catalog are, from `locations_of`.
+        known: What was seen of the table before; its files are looked at again only if it has changed since.
+    """
+    facts = look(table, policy, now=now, known=known)
+    steps: list[PlannedStep] = []
+    skipped: list[tuple[Step, str]] = []
+    if not policy.enabled:
+        return TablePlan(identifier, policy, facts, (), tuple((one, "the policy says enabled: false") for one in only))
+    if table.current_snapshot() is None:
+        return TablePlan(identifier, policy, facts, (), tuple((one, "the table has no snapshot yet") for one in only))
+    for step in (one for one in Step if one in only):
+        if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):
+            skipped.append((step, "the table says gc.enabled=false: its files may be another table's too"))
+        elif step is Step.ORPHANS:
+            try:
+                refuse_shared_location(identifier, locations)
+                found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
+            except FloeError as exc:
+                skipped.append((step, str(exc)))
+                continue
+            if found:
+                reason = f"{len(found)} files that nothing refers to, untouched for {_days(policy)}"
+                steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
+        else:
+            planned = _planned(step, facts, policy)
+            if planned is not None:
+                steps.append(planned)
+    return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped))
+
+
+def _planned(step: Step, facts: TableFacts, policy: MaintenancePolicy) -> PlannedStep | None:
+    if step is Step.COMPACT and facts.compactable_files:
+        deletes = f", {facts.delete_files} delete files to fold in" if facts.delete_files else ""
+        reason = (
+            f"{facts.compactable_files} of {facts.files} files in {facts.compactable_partitions} of {facts.partitions} "
+            f"partitions are far from {policy.compact.target_file_size // 2**20} MB{deletes}"
+        )
+        return PlannedStep(step, reason, facts.compactable_files, facts.compactable_bytes)
+    if step is Step.MANIFESTS and facts.too_many_manifests:
+        return PlannedStep(step, f"{facts.manifests} manifests where {facts.few_manifests} would do", facts.manifests)
+    if step is Step.STATISTICS and policy.statistics:
+        return PlannedStep(step, "the policy asks for statistics")
+    if step is Step.EXPIRE and facts.expiring:
+        aged = f" and {len(facts.expiring.refs)} aged refs" if facts.expiring.refs else ""
+        reason = f"{len(facts.expiring.snapshots)} of {facts.snapshots} snapshots{aged} are older than the policy keeps"
+        return PlannedStep(step, reason, 0, facts.expiring.bytes)
+    return None
+
+
+def _days(policy: MaintenancePolicy) -> str:
+    return f"{policy.orphans.older_than.total_seconds() / 86400:g} days"
+
+
+def orphans_of(table: Table, identifier: TableIdentifier, *, older_than: datetime) -> dict[str, int]:
+    """The files below the table's location that nothing leads to, last changed before a moment; and their sizes."""
+    listed = list_files(table, identifier)
+    location = location_of(table)
+    old = {
+        path: one.size for path, one in listed.items() if one.modified < older_than and not is_hidden(path, location)
+    }
+    if not old:
+        return {}
+    needed = canonical_set(present_files(table))
+    return {path: size for path, size in old.items() if path not in needed}
+
+
+def locations_of(manager: IcebergTableManager) -> dict[TableIdentifier, set[str]]:
+    """Where each table of the catalog keeps files."""
+    found: dict[TableIdentifier, set[str]] = {}
+    for namespace in manager.list_namespaces(recursive=True):
+        for identifier in manager.list_tables(namespace):
+            table = manager.find_table(identifier)
+            if table is not None:
+                named = [canonical(table.properties[key]) for key in _PATHS if key in table.properties]
+                found[identifier] = {location_of(table), *named}
+    return found
+
+
+def refuse_shared_location(identifier: TableIdentifier, locations: Mapping[TableIdentifier, Collection[str]]) -> None:
+    """Files of another table below this one's location would look like orphans."""
+    own = locations.get(identifier, ())
+    for other, theirs in locations.items():
+        if other != identifier and any(is_below(one, mine) for one in theirs for mine in own):
+            raise FloeStorageError(
+                f"files of '{other}' lie in or below the location of '{identifier}', where they would look like "
+                f"orphans; nothing was looked for or deleted. Give one of the tables another location"
+            )

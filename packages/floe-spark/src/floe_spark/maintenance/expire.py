@@ -1,0 +1,131 @@
+"""Expire snapshots: they are gone, what only they led to is gone from the store, and nothing else is."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table
+
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_core.maintenance import ExpireReport
+from floe_core.telemetry import operation
+from floe_iceberg.listing import Listed, canonical, canonical_set, is_below, list_files, location_of
+from floe_iceberg.purge import refuse_shared
+from floe_iceberg.reachable import present_files
+from floe_iceberg.retention import expiring
+from floe_spark.maintenance.calls import call, moment_sql
+
+if TYPE_CHECKING:
+    from floe_spark.lake import Lake
+
+__all__ = ["expire_snapshots"]
+
+
+def expire_snapshots(lake: Lake, identifier: TableIdentifier, *, older_than: datetime, keep_last: int) -> ExpireReport:
+    """Forget the snapshots from before `older_than` except the newest `keep_last` of each branch, and tagged ones."""
+    began, now = time.perf_counter(), datetime.now(timezone.utc)
+    if older_than.tzinfo is None:
+        raise ConfigurationError(f"older_than {older_than} has no time zone; say which")
+    if older_than > now:
+        raise ConfigurationError(f"older_than is {older_than.isoformat()}, which is yet to come; nothing was expired")
+    if keep_last < 1:
+        raise ConfigurationError(f"keep_last is {keep_last}; at least the present must be kept: 1. Nothing was expired")
+    with operation("iceberg.expire_snapshots", table=str(identifier), older_than=older_than, keep_last=keep_last) as op:
+        before = lake.tables.load_table(identifier)
+        refuse_shared(before, identifier)
+        lake.tables.refuse_moved(before, identifier)
+        # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
+        cutoff_ms = int(older_than.timestamp() * 1000)
+        cutoff = datetime.fromtimestamp(cutoff_ms / 1000, timezone.utc)
+        report = ExpireReport(table=str(identifier), older_than=cutoff, keep_last=keep_last)
+        going = expiring(
+            before.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=int(now.timestamp() * 1000)
+        )
+        if not going:
+            return report.model_copy(update={"seconds": time.perf_counter() - began})
+        files = list_files(before, identifier)
+        arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
+        (row,) = call(lake, "expire_snapshots", identifier, arguments)
+        after = lake.tables.load_table(identifier)
+        _same(before, after, identifier)
+        left = list_files(after, identifier)
+        removed = {path: one for path, one in files.items() if path not in left}
+        counts = {
+            "data_files": row["deleted_data_files_count"],
+            "delete_files": row["deleted_position_delete_files_count"] + row["deleted_equality_delete_files_count"],
+            "manifests": row["deleted_manifest_files_count"],
+            "manifest_lists": row["deleted_manifest_lists_count"],
+            "statistics_files": row["deleted_statistics_files_count"],
+        }
+        gone = {one.snapshot_id for one in before.snapshots()} - {one.snapshot_id for one in after.snapshots()}
+        _check(
+            before,
+            after,
+            identifier,
+            gone=gone & going.snapshots,
+            removed=removed,
+            left=left,
+            counted=sum(counts.values()),
+        )
+        stay = expiring(
+            after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=int(now.timestamp() * 1000)
+        )
+        if stay:
+            raise FloeStorageError(
+                f"expire_snapshots of '{identifier}' says it is done, but {len(stay.snapshots)} snapshots and "
+                f"{len(stay.refs)} refs that are too old are still there; run it again, and look at the catalog"
+            )
+        op.set(snapshots=len(gone), files=len(removed))
+        return report.model_copy(
+            update={
+                **counts,
+                "snapshots": tuple(sorted(gone)),
+                "refs": tuple(sorted(going.refs - after.metadata.refs.keys())),
+                "files_removed": tuple(sorted(removed)),
+                "bytes_freed": sum(one.size for one in removed.values()),
+                "seconds": time.perf_counter() - began,
+            }
+        )
+
+
+def _same(before: Table, after: Table, identifier: TableIdentifier) -> None:
+    if before.metadata.table_uuid != after.metadata.table_uuid:
+        raise ConcurrencyConflictError(f"'{identifier}' was dropped and created anew meanwhile; look at it")
+
+
+def _check(
+    before: Table,
+    after: Table,
+    identifier: TableIdentifier,
+    *,
+    gone: set[int],
+    removed: dict[str, Listed],
+    left: dict[str, Listed],
+    counted: int,
+) -> None:
+    """Compare what the procedure says with the store."""
+    location = location_of(before)
+    lists = {canonical(one.manifest_list) for one in before.snapshots() if one.snapshot_id in gone}
+    still = sorted(lists & left.keys())
+    needed = canonical_set(present_files(after))
+    lost = sorted(needed & removed.keys())
+    if lost:
+        raise FloeStorageError(
+            f"{len(lost)} files that '{identifier}' still needs are gone from the store, such as {lost[0]}. Stop all "
+            f"maintenance of this table, and restore them from a backup or from the store's own versions"
+        )
+    if still:
+        raise FloeStorageError(
+            f"{len(still)} files of expired snapshots of '{identifier}' are still there, such as {still[0]}; nothing "
+            f"refers to them: remove them with: floe maintain run --table {identifier} --only orphans"
+        )
+    outside = any(not is_below(path, location) for path in needed | lists)
+    if counted > len(removed) and not outside:
+        raise FloeStorageError(
+            f"expire_snapshots says that it deleted {counted} files of '{identifier}', and only {len(removed)} are "
+            f"gone from the store; the others are orphans: remove them with: floe maintain run --table {identifier} "
+            f"--only orphans"
+        )

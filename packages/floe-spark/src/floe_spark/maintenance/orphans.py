@@ -1,0 +1,97 @@
+"""Remove orphans: files below a table's location that nothing leads to. First told, then deleted, then counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_core.maintenance import OrphansReport
+from floe_core.telemetry import operation
+from floe_iceberg.listing import canonical, canonical_set, is_below, list_files, location_of
+from floe_iceberg.purge import refuse_shared
+from floe_iceberg.reachable import present_files
+from floe_iceberg.upkeep import locations_of, refuse_shared_location
+from floe_spark.maintenance.calls import call, moment_sql
+
+if TYPE_CHECKING:
+    from floe_spark.lake import Lake
+
+__all__ = ["remove_orphans"]
+
+_LEAST = timedelta(hours=24)
+
+
+def remove_orphans(
+    lake: Lake,
+    identifier: TableIdentifier,
+    *,
+    older_than: datetime,
+    dry_run: bool = True,
+    locations: Mapping[TableIdentifier, Collection[str]] | None = None,
+) -> OrphansReport:
+    """Delete what nothing refers to and nobody touched since `older_than`; `dry_run` only tells."""
+    began = time.perf_counter()
+    if older_than.tzinfo is None:
+        raise ConfigurationError(f"older_than {older_than} has no time zone; say which")
+    if older_than > datetime.now(timezone.utc) - _LEAST:
+        raise ConfigurationError(
+            f"orphans of '{identifier}' younger than 24 hours are never removed: the files of a write that is still "
+            f"running look just like them. Nothing was deleted"
+        )
+    with operation("iceberg.remove_orphans", table=str(identifier), older_than=older_than, dry_run=dry_run) as op:
+        table = lake.tables.load_table(identifier)
+        refuse_shared(table, identifier)
+        lake.tables.refuse_moved(table, identifier)
+        refuse_shared_location(identifier, locations_of(lake.tables) if locations is None else locations)
+        arguments = {"older_than": moment_sql(older_than)}
+        if not table.location().startswith("file:"):
+            # Through the table's own files: Hadoop does not know every scheme, nor the keys that a catalog vends.
+            arguments["prefix_listing"] = "true"
+        report = OrphansReport(table=str(identifier), older_than=older_than, dry_run=dry_run)
+        found = _found(lake, identifier, {**arguments, "dry_run": "true"})
+        _refuse_needed(lake, identifier, found)
+        if dry_run or not found:
+            return report.model_copy(update={"found": tuple(found), "seconds": time.perf_counter() - began})
+        before = list_files(table, identifier)
+        done = _found(lake, identifier, {**arguments, "dry_run": "false"})
+        left = list_files(table, identifier)
+        removed = {path: before[path].size for path in done if path in before and path not in left}
+        still = sorted(path for path in done if path in left)
+        if still:
+            raise FloeStorageError(
+                f"remove_orphan_files says that it deleted {len(done)} files of '{identifier}', and {len(still)} are "
+                f"still there, such as {still[0]}; check that its credentials may delete, then run it again"
+            )
+        op.set(files=len(removed))
+        return report.model_copy(
+            update={
+                "found": tuple(found),
+                "files_removed": tuple(sorted(removed)),
+                "bytes_freed": sum(removed.values()),
+                "seconds": time.perf_counter() - began,
+            }
+        )
+
+
+def _found(lake: Lake, identifier: TableIdentifier, arguments: dict[str, str]) -> list[str]:
+    rows = call(lake, "remove_orphan_files", identifier, arguments)
+    return sorted(canonical(row["orphan_file_location"]) for row in rows)
+
+
+def _refuse_needed(lake: Lake, identifier: TableIdentifier, found: list[str]) -> None:
+    """Look with other eyes before anything is deleted: what PyIceberg reaches from the metadata is no orphan."""
+    if not found:
+        return
+    table = lake.tables.load_table(identifier)
+    needed = canonical_set(present_files(table))
+    wrong = [path for path in found if path in needed or not is_below(path, location_of(table))]
+    if wrong:
+        raise FloeStorageError(
+            f"Iceberg takes {len(wrong)} files for orphans of '{identifier}' that the table needs or that lie "
+            f"elsewhere, such as {wrong[0]}; nothing was deleted. Its paths may be written in two ways (s3 "
+            f"and s3a, or a moved folder)"
+        )

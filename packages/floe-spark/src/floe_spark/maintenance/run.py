@@ -1,0 +1,236 @@
+"""Maintain many tables: for each what its policy asks for, in the safe order; what fails does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table
+
+from floe_core.errors import FloeError, TableNotFoundError
+from floe_core.governance import PolicyEnforcer
+from floe_core.identifiers import Namespace, TableIdentifier
+from floe_core.maintenance import Report, Step
+from floe_core.policy import MaintenanceConfig, MaintenancePolicy
+from floe_core.records import Recorder, records_path
+from floe_iceberg.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
+from floe_iceberg.leases import LeaseHeldError, leased
+from floe_iceberg.tables import DEFAULT_PROPERTIES
+from floe_iceberg.upkeep import PlannedStep, TablePlan, locations_of, plan_table, table_policy
+
+if TYPE_CHECKING:
+    from floe_spark.lake import Lake
+
+__all__ = ["Maintenance", "Outcome", "Progress", "TableOutcome"]
+
+
+class Outcome(str, Enum):
+    """What became of a table."""
+
+    DONE = "done"
+    NOTHING = "nothing to do"
+    LATER = "left for later"
+    GONE = "dropped meanwhile"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class TableOutcome:
+    """What was done to one table. A table that failed keeps what was done before."""
+
+    table: TableIdentifier
+    outcome: Outcome
+    reports: tuple[Report, ...] = ()
+    skipped: tuple[tuple[Step, str], ...] = ()
+    reason: str = ""
+
+    @property
+    def files_removed(self) -> int:
+        return sum(len(one.files_removed) for one in self.reports)
+
+    @property
+    def bytes_freed(self) -> int:
+        return sum(one.bytes_freed for one in self.reports)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A step that begins, or has ended."""
+
+    table: TableIdentifier
+    step: PlannedStep
+    report: Report | None = None
+
+
+class Maintenance:
+    """The maintenance of a project.
+
+    Args:
+        enforcer: Who agrees to how short history is kept; by default the floor of floe.yaml.
+        busy: Says why a table must be left for later, or None.
+        watch: Told of each step as it begins and ends.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        enforcer: PolicyEnforcer | None = None,
+        busy: Callable[[TableIdentifier, Table], str | None] = lambda _identifier, _table: None,
+        watch: Callable[[Progress], None] = lambda _progress: None,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._lake = lake
+        self._enforcer = enforcer
+        self._busy = busy
+        self._watch = watch
+        self._now = now
+        self._recorder = Recorder(records_path(lake.artifacts))
+
+    @property
+    def _config(self) -> MaintenanceConfig:
+        return self._lake.artifacts.maintenance
+
+    @cached_property
+    def _locations(self) -> Mapping[TableIdentifier, Collection[str]]:
+        return locations_of(self._lake.tables)
+
+    def tables(
+        self, names: Sequence[TableIdentifier] = (), namespaces: Sequence[Namespace] = ()
+    ) -> list[TableIdentifier]:
+        """The tables named, those in the namespaces named and below, or all of the catalog."""
+        found = dict.fromkeys(names)
+        tables = self._lake.tables
+        for name in names:
+            tables.load_table(name)  # a name that is wrong is told before anything begins
+        within = list(namespaces)
+        for one in namespaces:
+            tables.load_namespace(one)
+            within += tables.list_namespaces(one, recursive=True)
+        if not names and not namespaces:
+            within = tables.list_namespaces(recursive=True)
+        for one in within:
+            found |= dict.fromkeys(tables.list_tables(one))
+        return list(found)
+
+    def plan(
+        self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
+    ) -> Iterator[TablePlan | TableOutcome]:
+        """What would be done; nothing is. A table that cannot be planned is an outcome that says why."""
+        for identifier in identifiers:
+            yield self._planned(identifier, only)
+
+    def _planned(self, identifier: TableIdentifier, only: Collection[Step]) -> TablePlan | TableOutcome:
+        try:
+            table = self._lake.tables.load_table(identifier)
+            return self._plan(table, identifier, self._policy(table, identifier), only)
+        except TableNotFoundError as exc:
+            return TableOutcome(identifier, Outcome.GONE, reason=str(exc))
+        except FloeError as exc:
+            return TableOutcome(identifier, Outcome.FAILED, reason=str(exc))
+
+    def run(
+        self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
+    ) -> Iterator[TableOutcome]:
+        """Do it, a table at a time. Whoever was interrupted runs it again: what is done needs nothing any more."""
+        for identifier in identifiers:
+            yield self._maintained(identifier, only)
+
+    def _policy(self, table: Table, identifier: TableIdentifier) -> MaintenancePolicy:
+        return table_policy(self._config, identifier, table, given=DEFAULT_PROPERTIES, enforcer=self._enforcer)
+
+    def _plan(
+        self,
+        table: Table,
+        identifier: TableIdentifier,
+        policy: MaintenancePolicy,
+        only: Collection[Step],
+        known: TableFacts | None = None,
+    ) -> TablePlan:
+        locations = self._locations if Step.ORPHANS in only else {}
+        return plan_table(table, identifier, policy, now=self._now(), only=only, locations=locations, known=known)
+
+    def _maintained(self, identifier: TableIdentifier, only: Collection[Step]) -> TableOutcome:
+        reports: list[Report] = []
+        try:
+            table = self._lake.tables.load_table(identifier)
+            plan = self._plan(table, identifier, self._policy(table, identifier), only)
+            busy = self._busy(identifier, table) if plan.steps else None
+            if busy:
+                return TableOutcome(identifier, Outcome.LATER, skipped=plan.skipped, reason=busy)
+            if not plan.steps:
+                return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
+            ended = lambda: {LAST_MAINTENANCE: self._now().isoformat(timespec="seconds")}  # noqa: E731
+            with leased(self._lake.tables, identifier, leaving=ended) as check:
+                self._steps(identifier, plan, only, reports, check)
+        except LeaseHeldError as exc:
+            return TableOutcome(identifier, Outcome.LATER, tuple(reports), reason=str(exc))
+        except TableNotFoundError as exc:
+            return TableOutcome(identifier, Outcome.GONE, tuple(reports), reason=str(exc))
+        except FloeError as exc:
+            return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=str(exc))
+        return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped)
+
+    def _steps(
+        self,
+        identifier: TableIdentifier,
+        plan: TablePlan,
+        only: Collection[Step],
+        reports: list[Report],
+        check: Callable[[], None],
+    ) -> None:
+        """Each step that is needed, looked at anew after the one before it has changed the table."""
+        facts = plan.facts
+        for step in (one for one in Step if one in only):
+            table = self._lake.tables.load_table(identifier)
+            now = plan if not reports else self._plan(table, identifier, plan.policy, [step], facts)
+            facts = now.facts
+            for planned in (one for one in now.steps if one.step is step):
+                check()
+                self._watch(Progress(identifier, planned))
+                report = self._recorded(identifier, planned, plan.policy, table)
+                reports.append(report)
+                self._watch(Progress(identifier, planned, report))
+
+    def _recorded(
+        self, identifier: TableIdentifier, planned: PlannedStep, policy: MaintenancePolicy, table: Table
+    ) -> Report:
+        told = {"reason": planned.reason, "policy": policy.model_dump(mode="json")}
+        self._recorder.write(str(identifier), planned.step, "began", **told)  # type: ignore[arg-type]
+        try:
+            report = self._do(identifier, planned.step, policy, table)
+        except BaseException as exc:
+            self._recorder.write(
+                str(identifier),
+                planned.step,
+                "failed" if isinstance(exc, Exception) else "interrupted",
+                error=f"{type(exc).__name__}: {exc}",
+                **told,  # type: ignore[arg-type]
+            )
+            raise
+        self._recorder.write(str(identifier), planned.step, "done", report=report, **told)  # type: ignore[arg-type]
+        return report
+
+    def _do(self, identifier: TableIdentifier, step: Step, policy: MaintenancePolicy, table: Table) -> Report:
+        compute = self._lake.tables.require_compute()
+        if step is Step.COMPACT:
+            return compute.compact(
+                identifier,
+                strategy=policy.compact.strategy,
+                columns=policy.compact.columns,
+                target_file_size=policy.compact.target_file_size,
+                min_files=policy.compact.min_files,
+            )
+        if step is Step.MANIFESTS:
+            return compute.rewrite_manifests(identifier)
+        if step is Step.STATISTICS:
+            return compute.compute_statistics(identifier)
+        if step is Step.EXPIRE:
+            cutoff = datetime.fromtimestamp(cutoff_ms(table, policy, self._now()) / 1000, timezone.utc)
+            return compute.expire_snapshots(identifier, older_than=cutoff, keep_last=policy.expire.keep_last)
+        older_than = self._now() - policy.orphans.older_than
+        return compute.remove_orphans(identifier, older_than=older_than, dry_run=False, locations=self._locations)

@@ -1,0 +1,55 @@
+"""Compute statistics: how many distinct values each column has, for engines that plan joins by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_core.maintenance import StatisticsReport
+from floe_core.telemetry import operation
+from floe_iceberg.columns import no_column
+from floe_iceberg.listing import canonical
+from floe_spark.maintenance.calls import call, text_sql
+
+if TYPE_CHECKING:
+    from floe_spark.lake import Lake
+
+__all__ = ["compute_statistics"]
+
+
+def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport:
+    """Of all columns that can have them, or of those named."""
+    began = time.perf_counter()
+    with operation("iceberg.compute_statistics", table=str(identifier), columns=columns) as op:
+        before = lake.tables.load_table(identifier)
+        lake.tables.refuse_moved(before, identifier)
+        unknown = no_column(columns, before.schema())
+        if unknown:
+            raise ConfigurationError(f"columns: '{identifier}' has {unknown}. Nothing was counted")
+        report = StatisticsReport(table=str(identifier))
+        head = before.current_snapshot()
+        if head is None:
+            return report
+        arguments = {"snapshot_id": f"{head.snapshot_id}L"}
+        if columns:
+            arguments["columns"] = f"array({', '.join(text_sql(one) for one in columns)})"
+        rows = call(lake, "compute_table_stats", identifier, arguments)
+        path = rows[0]["statistics_file"] if rows else None
+        if path is None:
+            return report.model_copy(update={"seconds": time.perf_counter() - began})
+        after = lake.tables.load_table(identifier)
+        listed = [one for one in after.metadata.statistics if one.snapshot_id == head.snapshot_id]
+        if (
+            canonical(path) not in {canonical(one.statistics_path) for one in listed}
+            or not after.io.new_input(path).exists()
+        ):
+            raise FloeStorageError(
+                f"compute_table_stats says that it wrote {path} for '{identifier}', and the table does not know it or "
+                f"the file is not there; run it again"
+            )
+        op.set(snapshot_id=head.snapshot_id)
+        made = {"snapshot_id": head.snapshot_id, "path": path, "seconds": time.perf_counter() - began}
+        return report.model_copy(update=made)
