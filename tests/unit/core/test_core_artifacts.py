@@ -62,12 +62,12 @@ def test_a_contract_is_readable_and_versioned(new_project: Project) -> None:
     assert contract["maintenance"]["compact"]["target_file_size"] == 128 * 2**20
 
 
-@pytest.mark.parametrize("duration", ["0s", "90s", "30m", "90m", "12h", "7d", "36h"])
+@pytest.mark.parametrize("duration", ["0s", "90s", "30m", "90m", "12h", "6d", "36h"])
 def test_durations_are_written_as_a_person_would(new_project: Project, duration: str) -> None:
-    root = new_project(f"name: shop\nmaintenance: {{expire: {{older_than: {duration}}}}}\n")
+    root = new_project(f"name: shop\nmaintenance: {{retry_window: {duration}}}\n")
     artifacts = compile_project(root).artifacts
     artifacts.write()
-    assert json.loads(artifacts.to_bytes())["maintenance"]["expire"]["older_than"] == duration
+    assert json.loads(artifacts.to_bytes())["maintenance"]["retry_window"] == duration
     assert CompiledArtifacts.load(root) == artifacts
 
 

@@ -256,6 +256,8 @@ def _unwrap(annotation: Any) -> Any:
 
 
 def _field_type(model: Any, name: str) -> Any:
+    if get_origin(model) is dict:  # a key that people choose
+        return _unwrap(get_args(model)[1])
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or name not in model.model_fields:
         return None
     return _unwrap(model.model_fields[name].annotation)
