@@ -107,8 +107,10 @@ class PhysicalMaintenance(Tables, Protocol):
                 f"running look like orphans. Nothing was deleted"
             )
         moment = datetime.now(timezone.utc) - timedelta(days=older_than_days)
+        if dry_run:  # nothing is done, so nobody is kept waiting
+            return self.require_compute().remove_orphans(identifier, older_than=moment, dry_run=True)
         with self._maintained(identifier) as compute:
-            return compute.remove_orphans(identifier, older_than=moment, dry_run=dry_run)
+            return compute.remove_orphans(identifier, older_than=moment, dry_run=False)
 
     def compute_statistics(self, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport:
         """Count distinct values, for engines that plan joins by them."""

@@ -150,6 +150,7 @@ def _is_conflict(exc: BaseException) -> bool:
             "Cannot determine history",
             "Missing required files",
             "missing data files",
+            "could not be found in the latest snapshot",
         )
     )
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from floe_core.errors import ConfigurationError, FloeError, TableNotFoundError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.spec import CATALOG_NAME
 from floe_spark.connect import session_with
@@ -16,10 +18,11 @@ from floe_spark.names import quoted
 if TYPE_CHECKING:
     from floe_spark.lake import Lake
 
-__all__ = ["call", "moment_sql", "text_sql"]
+__all__ = ["again_on_conflict", "call", "moment_sql", "text_sql"]
 
 # Procedures on metadata shuffle little: with a cluster's default of 200 partitions a small table takes half a minute.
 _FEW_PARTITIONS = 16
+_ATTEMPTS = 3
 
 
 def call(
@@ -47,6 +50,16 @@ def call(
         if error is None:
             raise
         raise error from exc
+
+
+def again_on_conflict() -> Retrying:
+    """What was planned on a table that others changed meanwhile is planned anew."""
+    return Retrying(
+        retry=retry_if_exception_type(ConcurrencyConflictError),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(0.2, max=5),
+        reraise=True,
+    )
 
 
 def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> FloeError | None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
+from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.maintenance import CompactReport
 from floe_core.policy import CompactionStrategy
@@ -18,15 +17,13 @@ from floe_core.telemetry import operation
 from floe_iceberg.columns import no_column
 from floe_iceberg.slices import slice_filter
 from floe_spark.filters import filter_sql
-from floe_spark.maintenance.calls import call, text_sql
+from floe_spark.maintenance.calls import again_on_conflict, call, text_sql
 from floe_spark.names import quoted
 
 if TYPE_CHECKING:
     from floe_spark.lake import Lake
 
 __all__ = ["compact"]
-
-_ATTEMPTS = 3
 
 
 def compact(
@@ -42,12 +39,7 @@ def compact(
     """Write small files together, and files with deletes anew; what others commit meanwhile is kept, or a conflict."""
     began = time.perf_counter()
     with operation("iceberg.compact", table=str(identifier), strategy=strategy.value, slice=slice) as op:
-        for attempt in Retrying(
-            retry=retry_if_exception_type(ConcurrencyConflictError),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(0.2, max=5),
-            reraise=True,
-        ):
+        for attempt in again_on_conflict():
             with attempt:
                 before = lake.tables.load_table(identifier)
                 lake.tables.refuse_moved(before, identifier)

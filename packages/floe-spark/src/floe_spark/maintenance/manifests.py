@@ -11,7 +11,7 @@ from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ManifestsReport
 from floe_core.telemetry import operation
-from floe_spark.maintenance.calls import call
+from floe_spark.maintenance.calls import again_on_conflict, call
 
 if TYPE_CHECKING:
     from floe_spark.lake import Lake
@@ -22,20 +22,22 @@ __all__ = ["rewrite_manifests"]
 def rewrite_manifests(lake: Lake, identifier: TableIdentifier) -> ManifestsReport:
     began = time.perf_counter()
     with operation("iceberg.rewrite_manifests", table=str(identifier)) as op:
-        before = lake.tables.load_table(identifier)
-        lake.tables.refuse_moved(before, identifier)
         report = ManifestsReport(table=str(identifier))
-        head = before.current_snapshot()
-        if head is None:
-            return report
-        (row,) = call(lake, "rewrite_manifests", identifier, {})
+        for attempt in again_on_conflict():
+            with attempt:
+                before = lake.tables.load_table(identifier)
+                lake.tables.refuse_moved(before, identifier)
+                head = before.current_snapshot()
+                if head is None:
+                    return report
+                (row,) = call(lake, "rewrite_manifests", identifier, {})
         rewritten, added = row["rewritten_manifests_count"], row["added_manifests_count"]
         op.set(rewritten=rewritten, added=added)
         if not rewritten:
             return report.model_copy(update={"seconds": time.perf_counter() - began})
         after = lake.tables.load_table(identifier)
         for one in ancestors_of(after.current_snapshot(), after.metadata):
-            if one.snapshot_id == head.snapshot_id:
+            if head is not None and one.snapshot_id == head.snapshot_id:
                 break
             said = one.summary.additional_properties if one.summary else {}
             if (

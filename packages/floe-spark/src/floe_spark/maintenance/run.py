@@ -164,8 +164,9 @@ class Maintenance:
                 return TableOutcome(identifier, Outcome.LATER, skipped=plan.skipped, reason=busy)
             if not plan.steps:
                 return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
-            ended = lambda: {LAST_MAINTENANCE: self._now().isoformat(timespec="seconds")}  # noqa: E731
-            with leased(self._lake.tables, identifier, leaving=ended) as check:
+            with leased(
+                self._lake.tables, identifier, clock=lambda: self._now().timestamp(), leaving=self._mark
+            ) as check:
                 self._steps(identifier, plan, only, reports, check)
         except LeaseHeldError as exc:
             return TableOutcome(identifier, Outcome.LATER, tuple(reports), reason=str(exc))
@@ -174,6 +175,9 @@ class Maintenance:
         except FloeError as exc:
             return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=str(exc))
         return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped)
+
+    def _mark(self) -> dict[str, str]:
+        return {LAST_MAINTENANCE: self._now().isoformat(timespec="seconds")}
 
     def _steps(
         self,
