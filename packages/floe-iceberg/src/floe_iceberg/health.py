@@ -51,7 +51,7 @@ class TableFacts:
     tags: int = 0
     branches: int = 0
     oldest_snapshot: datetime | None = None
-    last_write: datetime | None = None
+    last_write: datetime | None = None  # unknown where all that is left of the history is rewrites
     last_maintenance: datetime | None = None
     expiring: Expiring = field(default_factory=lambda: Expiring(frozenset(), frozenset(), 0))
     held_by: tuple[str, datetime] | None = None

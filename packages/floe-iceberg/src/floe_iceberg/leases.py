@@ -128,6 +128,7 @@ class _Lease:
         host = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "somewhere"
         self._name = f"{host}_{os.getpid()}"
         self._tag = ""
+        self._lock = threading.Lock()  # its keeper and whoever works both put new names in place
 
     def take(self) -> None:
         for attempt in _patiently():
@@ -160,7 +161,7 @@ class _Lease:
 
     def _renew(self) -> None:
         for attempt in _patiently():
-            with attempt, translated("renew_lease", self._identifier):
+            with attempt, translated("renew_lease", self._identifier), self._lock:
                 table = self._manager.load_table(self._identifier)
                 there = holder_of(table)
                 if there is None or there.tag != self._tag:
@@ -168,8 +169,20 @@ class _Lease:
                 self._replace(table, self._tag)
 
     def check(self) -> None:
-        """Raise if somebody else took the lease over, because this process stood still for too long."""
-        there = holder_of(self._manager.load_table(self._identifier))
+        """Raise if somebody else took the lease over, because this process stood still for too long.
+
+        Its tags go on to the head: they must not keep a snapshot that expires.
+        """
+        for attempt in _patiently():
+            with attempt, translated("renew_lease", self._identifier), self._lock:
+                table = self._manager.load_table(self._identifier)
+                there = holder_of(table)
+                self._refuse_lost(there)
+                head = table.current_snapshot()
+                if head is not None and head.snapshot_id != table.metadata.refs[self._tag].snapshot_id:
+                    self._replace(table, self._tag)
+
+    def _refuse_lost(self, there: Holder | None) -> None:
         if there is None or there.tag != self._tag:
             raise LeaseHeldError(
                 f"the lease on '{self._identifier}' was lost: this process stood still for longer than "
@@ -209,7 +222,7 @@ class _Lease:
             updates.append(_tag(LEASE, head.snapshot_id))
         else:
             expected[before] = table.metadata.refs[before].snapshot_id
-            updates.append(RemoveSnapshotRefUpdate(ref_name=before))
+            updates += [RemoveSnapshotRefUpdate(ref_name=before), _tag(LEASE, head.snapshot_id)]
         self._tag, held = tag, self._tag
         try:
             commit_refs(table, expected, [*updates, _tag(tag, head.snapshot_id)])

@@ -190,11 +190,11 @@ class Maintenance:
         """Each step that is needed, looked at anew after the one before it has changed the table."""
         facts = plan.facts
         for step in (one for one in Step if one in only):
+            check()
             table = self._lake.tables.load_table(identifier)
             now = plan if not reports else self._plan(table, identifier, plan.policy, [step], facts)
             facts = now.facts
             for planned in (one for one in now.steps if one.step is step):
-                check()
                 self._watch(Progress(identifier, planned))
                 report = self._recorded(identifier, planned, plan.policy, table)
                 reports.append(report)
