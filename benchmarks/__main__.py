@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow, dagster, rest, start_up, upsert, writes
+from benchmarks import arrow, dagster, maintenance, rest, start_up, upsert, writes
 
 console = Console(width=120)
 MEASURES = {
@@ -18,6 +18,7 @@ MEASURES = {
     "spark": writes.measure,
     "dagster": dagster.measure,
     "upsert": upsert.measure,
+    "maintenance": maintenance.measure,
 }
 chosen = sys.argv[1:] or [*MEASURES, "memory"]
 for title in chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from datetime import datetime
 from enum import Enum
 from typing import ClassVar
@@ -62,8 +63,8 @@ class ExpireReport(Report):
     statistics_files: int = 0
 
     def told(self) -> str:
-        aged = f", {len(self.refs)} refs aged out" if self.refs else ""
-        return f"{len(self.snapshots)} snapshots and {len(self.files_removed)} files gone{aged}"
+        aged = f", {_counted(self.refs, 'ref')} aged out" if self.refs else ""
+        return f"{_counted(self.snapshots, 'snapshot')} and {_counted(self.files_removed, 'file')} gone{aged}"
 
 
 class CompactReport(Report):
@@ -102,7 +103,7 @@ class OrphansReport(Report):
     found: tuple[str, ...] = ()
 
     def told(self) -> str:
-        return f"{len(self.found)} found" if self.dry_run else f"{len(self.files_removed)} files removed"
+        return f"{len(self.found)} found" if self.dry_run else f"{_counted(self.files_removed, 'file')} removed"
 
 
 class StatisticsReport(Report):
@@ -113,3 +114,7 @@ class StatisticsReport(Report):
 
     def told(self) -> str:
         return f"of snapshot {self.snapshot_id}" if self.path else "nothing to count"
+
+
+def _counted(things: Sized, word: str) -> str:
+    return f"{len(things):,} {word}{'' if len(things) == 1 else 's'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -16,9 +17,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from floe_core.policy import CompactPolicy, MaintenancePolicy
 from floe_iceberg.leases import is_lease
+from floe_iceberg.purge import is_shared
 from floe_iceberg.retention import Expiring, expiring, held_by_cursor
 
-__all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "findings", "look"]
+__all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "counted", "cutoff_ms", "findings", "look"]
 
 # The property in which maintenance leaves the time of its end.
 LAST_MAINTENANCE = "floe.last-maintenance"
@@ -55,6 +57,8 @@ class TableFacts:
     last_maintenance: datetime | None = None
     expiring: Expiring = field(default_factory=lambda: Expiring(frozenset(), frozenset(), 0))
     held_by: tuple[str, datetime] | None = None
+    has_statistics: bool = False
+    shares_files: bool = False
 
     @property
     def delete_ratio(self) -> float:
@@ -124,6 +128,8 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
         "last_maintenance": _last_maintenance(table),
         "expiring": expiring(metadata, older_than_ms=older_than_ms, keep_last=policy.expire.keep_last, now_ms=now_ms),
         "held_by": None,
+        "has_statistics": metadata.current_snapshot_id in {one.snapshot_id for one in metadata.statistics},
+        "shares_files": is_shared(table),
     }
     asked_ms = now_ms - int(policy.expire.older_than.total_seconds() * 1000)
     if cursor is not None and cursor[1] < asked_ms:
@@ -178,7 +184,7 @@ def _of_files(manifests: list[ManifestFile], io: FileIO, policy: CompactPolicy) 
     }
 
 
-def _reader(io: FileIO):  # type: ignore[no-untyped-def]
+def _reader(io: FileIO) -> Callable[[ManifestFile], list[DataFile]]:
     def read(manifest: ManifestFile) -> list[DataFile]:
         return [
             entry.data_file
@@ -210,6 +216,8 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Finding]:
     """What is to be said about the table, worst first; nothing if all is well."""
+    if not policy.enabled:
+        return []  # somebody chose to leave it alone
     maintain = f"floe maintain run --table {name} --only"
     found: list[Finding] = []
     if facts.compactable_files:
@@ -218,8 +226,8 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         found.append(
             Finding(
                 Light.RED if urgent else Light.YELLOW,
-                f"{facts.compactable_files} files of {_size(average)} on average in {facts.compactable_partitions} "
-                f"{'partition' if facts.compactable_partitions == 1 else 'partitions'} could be fewer and larger",
+                f"{counted(facts.compactable_files, 'file')} of {_size(average)} on average in "
+                f"{counted(facts.compactable_partitions, 'partition')} could be fewer and larger",
                 f"{maintain} compact",
             )
         )
@@ -227,7 +235,8 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         found.append(
             Finding(
                 Light.RED if facts.delete_ratio >= 0.3 else Light.YELLOW,
-                f"{facts.delete_files} delete files take {facts.delete_ratio:.0%} of the rows away at each read",
+                f"{counted(facts.delete_files, 'delete file')} to be applied at each read, to {facts.delete_ratio:.0%} of "
+                f"the rows",
                 f"{maintain} compact",
             )
         )
@@ -240,11 +249,11 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
             )
         )
     gone = len(facts.expiring.snapshots)
-    if gone:
+    if gone and not facts.shares_files:
         found.append(
             Finding(
                 Light.RED if gone >= 1000 else Light.YELLOW,
-                f"{gone} of {facts.snapshots} snapshots are older than the policy keeps them",
+                f"{gone} of {counted(facts.snapshots, 'snapshot')} are older than the policy keeps them",
                 f"{maintain} expire",
             )
         )
@@ -267,6 +276,10 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         )
     order = [Light.RED, Light.YELLOW, Light.GREEN]
     return sorted(found, key=lambda one: order.index(one.light))
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _size(count: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from floe_core.governance import FloorEnforcer, PolicyEnforcer, validated_retent
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
-from floe_iceberg.health import TableFacts, look
+from floe_iceberg.errors import translated
+from floe_iceberg.health import TableFacts, counted, look
 from floe_iceberg.listing import canonical, canonical_set, is_below, is_hidden, list_files, location_of
 from floe_iceberg.purge import is_shared
 from floe_iceberg.reachable import present_files
@@ -38,7 +39,7 @@ _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path",
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One step that would run, why, and what it would free."""
+    """One step that would run, why, and how many files and bytes it would write anew or free."""
 
     step: Step
     reason: str
@@ -81,17 +82,18 @@ def plan_table(
     *,
     now: datetime,
     only: Collection[Step],
-    locations: Mapping[TableIdentifier, Collection[str]],
+    locations: Callable[[], Mapping[TableIdentifier, Collection[str]]],
     known: TableFacts | None = None,
 ) -> TablePlan:
     """What the policy makes of what the table looks like.
 
     Args:
         only: The steps that were asked for.
-        locations: Where the tables of the catalog are, from `locations_of`.
+        locations: Tells where the tables of the catalog are, by `locations_of`; asked only for orphans.
         known: What was seen of the table before; its files are looked at again only if it has changed since.
     """
-    facts = look(table, policy, now=now, known=known)
+    with translated("plan", identifier):
+        facts = look(table, policy, now=now, known=known)
     steps: list[PlannedStep] = []
     skipped: list[tuple[Step, str]] = []
     if not policy.enabled:
@@ -103,13 +105,13 @@ def plan_table(
             skipped.append((step, "the table says gc.enabled=false: its files may be another table's too"))
         elif step is Step.ORPHANS:
             try:
-                refuse_shared_location(identifier, locations)
+                refuse_shared_location(identifier, locations())
                 found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
             except FloeError as exc:
                 skipped.append((step, str(exc)))
                 continue
             if found:
-                reason = f"{len(found)} files that nothing refers to, untouched for {_days(policy)}"
+                reason = f"{counted(len(found), 'file')} that nothing refers to, untouched for {_days(policy)}"
                 steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
         else:
             planned = _planned(step, facts, policy)
@@ -122,17 +124,21 @@ def _planned(step: Step, facts: TableFacts, policy: MaintenancePolicy) -> Planne
     if step is Step.COMPACT and facts.compactable_files:
         deletes = f", {facts.delete_files} delete files to fold in" if facts.delete_files else ""
         reason = (
-            f"{facts.compactable_files} of {facts.files} files in {facts.compactable_partitions} of {facts.partitions} "
-            f"partitions are far from {policy.compact.target_file_size // 2**20} MB{deletes}"
+            f"{facts.compactable_files} of {counted(facts.files, 'file')} in {facts.compactable_partitions} of "
+            f"{counted(facts.partitions, 'partition')} are far from {policy.compact.target_file_size // 2**20} MB"
+            f"{deletes}"
         )
         return PlannedStep(step, reason, facts.compactable_files, facts.compactable_bytes)
     if step is Step.MANIFESTS and facts.too_many_manifests:
         return PlannedStep(step, f"{facts.manifests} manifests where {facts.few_manifests} would do", facts.manifests)
-    if step is Step.STATISTICS and policy.statistics:
-        return PlannedStep(step, "the policy asks for statistics")
+    if step is Step.STATISTICS and policy.statistics and not facts.has_statistics:
+        return PlannedStep(step, "the policy asks for statistics, and the table changed since the last")
     if step is Step.EXPIRE and facts.expiring:
-        aged = f" and {len(facts.expiring.refs)} aged refs" if facts.expiring.refs else ""
-        reason = f"{len(facts.expiring.snapshots)} of {facts.snapshots} snapshots{aged} are older than the policy keeps"
+        aged = f" and {counted(len(facts.expiring.refs), 'ref')}" if facts.expiring.refs else ""
+        reason = (
+            f"{len(facts.expiring.snapshots)} of {counted(facts.snapshots, 'snapshot')}{aged} are older than the "
+            f"policy keeps them"
+        )
         return PlannedStep(step, reason, 0, facts.expiring.bytes)
     return None
 
@@ -159,7 +165,13 @@ def locations_of(manager: IcebergTableManager) -> dict[TableIdentifier, set[str]
     found: dict[TableIdentifier, set[str]] = {}
     for namespace in manager.list_namespaces(recursive=True):
         for identifier in manager.list_tables(namespace):
-            table = manager.find_table(identifier)
+            try:
+                table = manager.find_table(identifier)
+            except FloeError as exc:
+                raise FloeStorageError(
+                    f"it cannot be told where '{identifier}' keeps its files, and they must not be taken for orphans: "
+                    f"{exc}"
+                ) from exc
             if table is not None:
                 named = [canonical(table.properties[key]) for key in _PATHS if key in table.properties]
                 found[identifier] = {location_of(table), *named}

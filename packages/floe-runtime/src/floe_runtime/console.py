@@ -1,4 +1,4 @@
-"""What people see: progress while assets run, and tables of what was written."""
+"""What people see: progress while assets run and tables are maintained, and what came of it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,56 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.padding import Padding
+from rich.progress import MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as LiveLine
 from rich.spinner import Spinner
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from floe_runtime.runner import Materialized, RunReport, StepEvent
+from floe_core.maintenance import Step
+from floe_core.redaction import redact
 
-__all__ = ["check_lines", "command_name", "human_bytes", "progress", "report_table"]
+if TYPE_CHECKING:
+    from floe_core.identifiers import TableIdentifier
+    from floe_core.records import Record
+    from floe_iceberg.health import Finding, Light, TableFacts
+    from floe_iceberg.upkeep import TablePlan
+    from floe_runtime.runner import Materialized, RunReport, StepEvent
+    from floe_spark.maintenance.run import Progress, TableOutcome
+
+__all__ = [
+    "UpkeepLine",
+    "age",
+    "check_lines",
+    "columns_table",
+    "command_name",
+    "counted",
+    "done_table",
+    "health_table",
+    "human_bytes",
+    "plan_lines",
+    "print_findings",
+    "print_records",
+    "progress",
+    "report_table",
+    "shown_status",
+    "skipped_lines",
+]
+
+_COLOURS = {"done": "green", "failed": "red", "interrupted": "yellow", "killed": "red"}
+# What health does without where the screen is narrow, in this order; its findings tell of it where it matters.
+_LEFT_OUT = ("manifests", "skew", "partitions", "written", "deletes", "small", "bytes", "maintained", "snapshots")
 
 
 def command_name() -> str:
@@ -38,6 +71,35 @@ def human_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     raise AssertionError  # the loop always returns
+
+
+def counted(number: int, word: str) -> str:
+    """2 tables, 1 table, no tables."""
+    return f"{f'{number:,}' if number else 'no'} {word}{'' if number == 1 else 's'}"
+
+
+def age(moment: datetime | None) -> str:
+    """How long ago, in the largest unit that fits."""
+    if moment is None:
+        return "never"
+    seconds = (datetime.now(timezone.utc) - moment).total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{max(0, int(seconds))} s ago"
+
+
+def columns_table(columns: Mapping[str, Sequence[str | Text]], *, numbers: Collection[str] = ()) -> Table:
+    """A table of texts by the names of its columns; those in `numbers` stand on the right."""
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in columns:
+        if name in numbers:
+            table.add_column(name, justify="right", no_wrap=True)
+        else:
+            table.add_column(name, overflow="fold")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
 def report_table(report: RunReport, console: Console) -> Table:
@@ -138,3 +200,175 @@ class _Board:
             else:
                 grid.add_row("", self._line(event))
         return grid
+
+
+class UpkeepLine:
+    """What maintenance is doing: one line that moves on a terminal; elsewhere each finished step is a line."""
+
+    def __init__(self, console: Console, tables: Sequence[TableIdentifier]) -> None:
+        self._console = console
+        self._width = min(40, max((len(str(one)) for one in tables), default=0))
+        column = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        self._live = LiveLine(
+            SpinnerColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False, table_column=column),
+            console=console,
+            transient=True,
+            expand=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._live.add_task("", total=len(tables))
+
+    @contextmanager
+    def over(self, table: TableIdentifier) -> Iterator[None]:
+        """While one table is looked at and maintained."""
+        self.say(f"looking at {table}")
+        yield
+        self._live.advance(self._task)
+
+    def shown(self) -> AbstractContextManager[object]:
+        return self._live
+
+    def say(self, text: str) -> None:
+        self._live.update(self._task, description=text)
+
+    def watch(self, event: Progress) -> None:
+        step = event.step.step.value
+        if event.report is None:
+            self.say(f"{event.table}: {step}, {event.step.reason}")
+        elif not self._console.is_terminal:
+            self._tell(event.table, f"{step:<10}", event.report.told(), f"{event.report.seconds:.1f} s")
+
+    def failed(self, table: TableIdentifier) -> None:
+        if not self._console.is_terminal:
+            self._tell(table, "failed", sign=("✗", "red"))
+
+    def _tell(self, table: TableIdentifier, *words: str, sign: tuple[str, str] = ("✓", "green")) -> None:
+        text = Text.assemble("  ", sign, f" {table!s:<{self._width}}  ", "  ".join(words))
+        self._console.print(text, soft_wrap=True)
+
+
+def plan_lines(plan: TablePlan, only: Collection[Step]) -> Iterator[RenderableType]:
+    """What would be done to a table, and what it looks like; nothing if there is nothing to say."""
+    if plan.steps:
+        facts = plan.facts
+        words = [
+            f"{counted(facts.files, 'file')} of {human_bytes(facts.bytes)}",
+            f"{counted(facts.snapshots, 'snapshot')} since {age(facts.oldest_snapshot)}",
+            *([counted(facts.delete_files, "delete file")] if facts.delete_files else []),
+        ]
+        yield Text.assemble((str(plan.table), "bold"), f": {', '.join(words)}")
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, min_width=10)
+        grid.add_column(overflow="fold")
+        for one in plan.steps:
+            about = "writes {} anew" if one.step is Step.COMPACT else "frees about {}"
+            size = f"; {about.format(human_bytes(one.bytes))}" if one.bytes else ""
+            grid.add_row(Text(one.step.value, style="cyan"), Text(f"{one.reason}{size}"))
+        yield Padding(grid, (0, 0, 0, 2), expand=False)
+    for text in skipped_lines(plan.table, plan.skipped, only):
+        yield Padding(text, (0, 0, 0, 2), expand=False) if plan.steps else text
+
+
+def skipped_lines(
+    table: TableIdentifier, skipped: Sequence[tuple[Step, str]], only: Collection[Step]
+) -> Iterator[Text]:
+    """One line for each reason to leave something out."""
+    by_reason: dict[str, list[str]] = {}
+    for step, reason in skipped:
+        by_reason.setdefault(reason, []).append(step.value)
+    for reason, steps in by_reason.items():
+        what = "left alone" if len(steps) == len(only) else f"{', '.join(steps)} skipped"
+        yield Text.assemble((f"{table} {what}", "yellow"), f": {redact(reason)}")
+
+
+def done_table(outcomes: Sequence[TableOutcome]) -> Table:
+    """What each step did, under the name of its table."""
+    rows = [
+        (str(one.table) if number == 0 else "", report) for one in outcomes for number, report in enumerate(one.reports)
+    ]
+    return columns_table(
+        {
+            "table": [table for table, _report in rows],
+            "what was done": [f"{report.step.value}: {report.told()}" for _table, report in rows],
+            "removed": [f"{len(report.files_removed):,}" for _table, report in rows],
+            "freed": [human_bytes(report.bytes_freed) for _table, report in rows],
+            "seconds": [f"{report.seconds:.1f}" for _table, report in rows],
+        },
+        numbers=("removed", "freed", "seconds"),
+    )
+
+
+def shown_status(recorded: str) -> str:
+    """A step of which only the beginning is recorded was killed."""
+    return "killed" if recorded == "began" else recorded
+
+
+def print_records(console: Console, records: Sequence[Record], *, with_files: bool) -> None:
+    """The record of maintenance: a line for each step, why below it, and the files it removed."""
+    width = max((len(one.table) for one in records), default=0)
+    for one in records:
+        status = shown_status(one.status)
+        freed = f"{counted(one.files, 'file')}, {human_bytes(one.bytes)}" if one.files else ""
+        head = Text.assemble(
+            f"{one.at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}  {one.table:<{width}}  {one.step.value:<10}  ",
+            (f"{status:<11}", _COLOURS[status]),
+            f"  {freed}",
+        )
+        head.rstrip()
+        console.print(head, soft_wrap=True)
+        unknown = "its end was never recorded: it was killed, or is still at work" if one.status == "began" else ""
+        error = one.error if one.status == "failed" else None
+        for reason in filter(None, (one.reason, error, unknown)):
+            console.print(Padding(Text(redact(reason), style="dim"), (0, 0, 0, 4), expand=False))
+        for path in one.removed if with_files else ():
+            console.print(Text(f"    - {path}"), soft_wrap=True)
+
+
+def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: Console) -> Table:
+    """One row for each table, in as many columns as fit; a table without facts could not be read."""
+
+    def column(tell: Callable[[TableFacts], str]) -> list[str]:
+        return ["-" if facts is None else tell(facts) for _table, _light, facts in rows]
+
+    columns: dict[str, Sequence[str | Text]] = {
+        "health": [_light(light) for _table, light, _facts in rows],
+        "table": [table for table, _light, _facts in rows],
+        "files": column(lambda facts: f"{facts.files:,}"),
+        "small": column(lambda facts: f"{facts.small_files:,}"),
+        "bytes": column(lambda facts: human_bytes(facts.bytes)),
+        "partitions": column(lambda facts: f"{facts.partitions:,}"),
+        "skew": column(lambda facts: f"{facts.skew:.1f}"),
+        "snapshots": column(lambda facts: f"{facts.snapshots:,}"),
+        "manifests": column(lambda facts: f"{facts.manifests:,}"),
+        "deletes": column(lambda facts: f"{facts.delete_ratio:.0%}"),
+        "written": column(
+            lambda facts: age(facts.last_write) if facts.last_write or not facts.snapshots else "unknown"
+        ),
+        "maintained": column(lambda facts: age(facts.last_maintenance)),
+    }
+    numbers = columns.keys() - {"health", "table"}
+    table = columns_table(columns, numbers=numbers)
+    boundless = console.options.update(max_width=10_000)
+    for name in _LEFT_OUT:
+        if console.measure(table, options=boundless).maximum <= console.width:
+            break
+        del columns[name]
+        table = columns_table(columns, numbers=numbers)
+    return table
+
+
+def _light(light: Light) -> Text:
+    """The light as a colour and as a word."""
+    return Text.assemble(("● ", light.value), light.value, no_wrap=True)
+
+
+def print_findings(console: Console, table: str, light: Light, findings: Sequence[Finding]) -> None:
+    """What is the matter with a table, and what mends it; a command stays on one line, to be copied."""
+    console.print(Text.assemble(("● ", light.value), (table, "bold")))
+    for one in findings:
+        console.print(Padding(Text(redact(one.reason)), (0, 0, 0, 2), expand=False))
+        if one.mend:
+            console.print(Text(f"    {one.mend}", style="cyan"), soft_wrap=True)

@@ -21,6 +21,8 @@ _COMMANDS = {
     "run": "Materialize the assets of the project.",
     "dev": "Open Dagster's web UI on the project.",
     "namespaces": "List, create, show, change and drop namespaces.",
+    "tables": "Show how healthy tables are.",
+    "maintain": "Compact tables, expire history and remove orphans, or show what would be done.",
 }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -17,18 +19,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from floe_core.artifacts import CompiledArtifacts
+    from floe_core.identifiers import Namespace, TableIdentifier
+    from floe_iceberg.health import TableFacts
 
 __all__ = [
     "RefusedError",
     "compile_here",
+    "consent",
     "console",
     "environment_option",
+    "facts_document",
     "fail",
     "json_option",
+    "named",
+    "namespaces_option",
     "observe",
     "only_json",
     "print_json",
     "project_option",
+    "tables_option",
     "tells_errors",
 ]
 
@@ -47,6 +56,16 @@ project_option = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
     help="The folder of floe.yaml; else this one or the nearest above.",
+)
+tables_option = click.option(
+    "--table", "tables", multiple=True, metavar="NAMESPACE.TABLE", help="Only this table; may be repeated."
+)
+namespaces_option = click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="Only the tables in this namespace and below; may be repeated.",
 )
 
 
@@ -88,6 +107,29 @@ def only_json(as_json: bool) -> Iterator[None]:
         os.close(kept)
 
 
+def facts_document(facts: TableFacts) -> dict[str, Any]:
+    """The numbers of a table, as JSON has them."""
+    document = {
+        key: value.isoformat() if isinstance(value, datetime) else value
+        for key, value in dataclasses.asdict(facts).items()
+    }
+    going = facts.expiring
+    held = {"tag": facts.held_by[0], "since": facts.held_by[1].isoformat()} if facts.held_by else None
+    return {
+        **document,
+        "delete_ratio": facts.delete_ratio,
+        "expiring": {"snapshots": sorted(going.snapshots), "refs": sorted(going.refs), "bytes": going.bytes},
+        "held_by": held,
+    }
+
+
+def named(tables: Sequence[str], namespaces: Sequence[str]) -> tuple[list[TableIdentifier], list[Namespace]]:
+    """What `--table` and `--namespace` name."""
+    from floe_core.identifiers import Namespace, TableIdentifier
+
+    return [TableIdentifier.from_string(one) for one in tables], [Namespace.from_string(one) for one in namespaces]
+
+
 def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:
     """Compile the project, write its contract and show warnings."""
     from floe_core.compiler import compile_project, find_project
@@ -97,6 +139,13 @@ def compile_here(project: Path | None, environment: str | None) -> CompiledArtif
     for warning in compilation.warnings:
         click.secho(f"warning: {warning}", fg="yellow", err=True)
     return compilation.artifacts
+
+
+def consent(artifacts: CompiledArtifacts, yes: bool, what: str) -> None:
+    """Refuse to change a protected environment without `--yes`."""
+    if artifacts.protected and not yes:
+        where = f"environment {artifacts.environment}" if artifacts.environment else artifacts.name
+        raise RefusedError(f"{where} is protected: {what} there, say --yes")
 
 
 def observe(artifacts: CompiledArtifacts) -> None:

@@ -11,6 +11,7 @@ import click
 from floe_runtime.cli.common import (
     RefusedError,
     compile_here,
+    consent,
     console,
     environment_option,
     json_option,
@@ -95,6 +96,8 @@ def create(
 @tells_errors
 def show(name: str, project: Path | None, environment: str | None, as_json: bool) -> None:
     """Show the properties of a namespace, and what is in it."""
+    from floe_runtime.console import counted
+
     namespace = _name(name)
     tables = _tables(compile_here(project, environment))
     info = tables.load_namespace(namespace)
@@ -103,7 +106,7 @@ def show(name: str, project: Path | None, environment: str | None, as_json: bool
     if as_json:
         print_json({"ok": True, **info.model_dump(), "properties": properties, "namespaces": children})
         return
-    click.echo(f"{namespace}: {_count(len(info.tables), 'table')}, {_count(len(children), 'namespace')}")
+    click.echo(f"{namespace}: {counted(len(info.tables), 'table')}, {counted(len(children), 'namespace')}")
     for column, names in (("table", info.tables), ("namespace", children)):
         if names:
             _print_columns({column: names})
@@ -154,9 +157,7 @@ def drop(name: str, yes: bool, project: Path | None, environment: str | None, as
 
     namespace = _name(name)
     artifacts = compile_here(project, environment)
-    if artifacts.protected and not yes:
-        where = f"environment {artifacts.environment}" if artifacts.environment else artifacts.name
-        raise RefusedError(f"{where} is protected: to drop namespace '{namespace}' there, say --yes")
+    consent(artifacts, yes, f"to drop namespace '{namespace}'")
     try:
         _tables(artifacts).drop_namespace(namespace)
     except NamespaceNotEmptyError as exc:
@@ -194,18 +195,7 @@ def _shown(properties: dict[str, str]) -> dict[str, str]:
     return {key: str(masked(key, properties[key])) for key in sorted(properties)}
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
-
-
 def _print_columns(columns: dict[str, Sequence[str]]) -> None:
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+    from floe_runtime.console import columns_table
 
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*(escape(cell) for cell in row))
-    console().print(table)
+    console().print(columns_table(columns))

@@ -17,6 +17,7 @@ from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.maintenance import Report, Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy
 from floe_core.records import Recorder, records_path
+from floe_core.redaction import redact
 from floe_iceberg.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
 from floe_iceberg.leases import LeaseHeldError, leased
 from floe_iceberg.tables import DEFAULT_PROPERTIES
@@ -130,8 +131,8 @@ class Maintenance:
             return self._plan(table, identifier, self._policy(table, identifier), only)
         except TableNotFoundError as exc:
             return TableOutcome(identifier, Outcome.GONE, reason=str(exc))
-        except FloeError as exc:
-            return TableOutcome(identifier, Outcome.FAILED, reason=str(exc))
+        except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
+            return TableOutcome(identifier, Outcome.FAILED, reason=_told(exc))
 
     def run(
         self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
@@ -151,8 +152,8 @@ class Maintenance:
         only: Collection[Step],
         known: TableFacts | None = None,
     ) -> TablePlan:
-        locations = self._locations if Step.ORPHANS in only else {}
-        return plan_table(table, identifier, policy, now=self._now(), only=only, locations=locations, known=known)
+        where = lambda: self._locations  # noqa: E731 - asked for only if orphans are to be looked for
+        return plan_table(table, identifier, policy, now=self._now(), only=only, locations=where, known=known)
 
     def _maintained(self, identifier: TableIdentifier, only: Collection[Step]) -> TableOutcome:
         reports: list[Report] = []
@@ -172,8 +173,8 @@ class Maintenance:
             return TableOutcome(identifier, Outcome.LATER, tuple(reports), reason=str(exc))
         except TableNotFoundError as exc:
             return TableOutcome(identifier, Outcome.GONE, tuple(reports), reason=str(exc))
-        except FloeError as exc:
-            return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=str(exc))
+        except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
+            return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=_told(exc))
         return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped)
 
     def _mark(self) -> dict[str, str]:
@@ -238,3 +239,7 @@ class Maintenance:
             return compute.expire_snapshots(identifier, older_than=cutoff, keep_last=policy.expire.keep_last)
         older_than = self._now() - policy.orphans.older_than
         return compute.remove_orphans(identifier, older_than=older_than, dry_run=False, locations=self._locations)
+
+
+def _told(exc: Exception) -> str:
+    return redact(str(exc) if isinstance(exc, FloeError) else f"{type(exc).__name__}: {exc}")

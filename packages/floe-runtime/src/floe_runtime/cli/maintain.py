@@ -1,0 +1,349 @@
+"""floe maintain."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from floe_runtime.cli.common import (
+    compile_here,
+    consent,
+    console,
+    environment_option,
+    facts_document,
+    json_option,
+    named,
+    namespaces_option,
+    observe,
+    only_json,
+    print_json,
+    project_option,
+    tables_option,
+    tells_errors,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from floe_core.artifacts import CompiledArtifacts
+    from floe_core.maintenance import Step
+    from floe_iceberg.upkeep import TablePlan
+    from floe_spark import Lake
+    from floe_spark.maintenance.run import Progress, TableOutcome
+
+__all__ = ["maintain"]
+
+C = TypeVar("C", bound=Callable[..., object])
+
+
+class NoSparkError(click.ClickException):
+    """Spark does not start, so that nothing can be done to any table."""
+
+
+def _steps(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[Step, ...]:
+    from floe_core.maintenance import Step
+
+    if value is None:
+        return tuple(Step)
+    said = {one.strip() for one in value.split(",")}
+    known = [one.value for one in Step]
+    unknown = sorted(said - set(known))
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is no step; they are {', '.join(known)}.")
+    return tuple(one for one in Step if one.value in said)
+
+
+def _choice(command: C) -> C:
+    """The options by which tables and steps are chosen."""
+    steps = click.option(
+        "--only", metavar="STEP,...", callback=_steps, help="Only these steps, such as compact,expire."
+    )
+    return tables_option(namespaces_option(steps(project_option(environment_option(json_option(command))))))
+
+
+@click.group()
+def maintain() -> None:
+    """Compact tables, expire history and remove orphans, or show what would be done.
+
+    What is due follows from maintenance in floe.yaml and from the tables' own properties, such as
+    floe.maintenance.expire.older-than. The steps are compact, manifests, statistics, expire and orphans.
+    """
+
+
+@maintain.command()
+@_choice
+@tells_errors
+def plan(
+    tables: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    only: tuple[Step, ...],
+    project: Path | None,
+    environment: str | None,
+    as_json: bool,
+) -> None:
+    """Show what maintenance would do to which table, and why; nothing is done."""
+    _show_plan(compile_here(project, environment), tables, namespaces, only, as_json)
+
+
+@maintain.command()
+@click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
+@click.option("--yes", is_flag=True, help="Consent where the environment is protected.")
+@_choice
+@tells_errors
+def run(
+    tables: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    only: tuple[Step, ...],
+    project: Path | None,
+    environment: str | None,
+    as_json: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Do to each table what its policy asks for. A table that fails does not stop the others.
+
+    Whoever was interrupted runs it again: what is done needs nothing any more.
+    """
+    from floe_spark.maintenance.run import Outcome
+
+    artifacts = compile_here(project, environment)
+    if dry_run:
+        _show_plan(artifacts, tables, namespaces, only, as_json)
+        return
+    consent(artifacts, yes, "to maintain tables")
+    began = time.perf_counter()
+    out = console(quiet=as_json)
+    try:
+        with only_json(as_json):
+            outcomes = list(_maintained(artifacts, tables, namespaces, only, out))
+    except KeyboardInterrupt:
+        if not as_json:
+            click.echo("what was done until then is told by: floe maintain history", err=True)
+        raise
+    failed = [str(one.table) for one in outcomes if one.outcome is Outcome.FAILED]
+    if as_json:
+        print_json(
+            {
+                "ok": not failed,
+                "error": f"maintenance failed: {', '.join(failed)}" if failed else None,
+                "tables": [_outcome_document(one) for one in outcomes],
+                "files_removed": sum(one.files_removed for one in outcomes),
+                "bytes_freed": sum(one.bytes_freed for one in outcomes),
+            }
+        )
+    else:
+        _print_outcomes(out, outcomes, only, time.perf_counter() - began)
+    raise click.exceptions.Exit(1 if failed else 0)
+
+
+@maintain.command()
+@click.option("--table", metavar="NAMESPACE.TABLE", help="Only this table.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="As many steps, the latest.")
+@click.option("--files", "with_files", is_flag=True, help="Name the files that were removed.")
+@project_option
+@environment_option
+@json_option
+@tells_errors
+def history(
+    table: str | None, limit: int, with_files: bool, project: Path | None, environment: str | None, as_json: bool
+) -> None:
+    """Show what was done to tables and what was removed, the latest last; times are in UTC."""
+    from floe_core.identifiers import TableIdentifier
+    from floe_core.records import read_records, records_path
+    from floe_runtime.console import print_records, shown_status
+
+    name = None if table is None else str(TableIdentifier.from_string(table))
+    records = read_records(records_path(compile_here(project, environment)))
+    latest = [one for one in records if name in (None, one.table)][-limit:]
+    if as_json:
+        documents = [one.model_dump(mode="json") for one in latest]
+        for one in documents:
+            one["status"] = shown_status(one["status"])
+        print_json({"ok": True, "records": documents})
+        return
+    if not latest:
+        click.echo(f"no maintenance of {name} is recorded" if name else "no maintenance is recorded yet")
+    print_records(console(), latest, with_files=with_files)
+
+
+def _show_plan(
+    artifacts: CompiledArtifacts,
+    tables: Sequence[str],
+    namespaces: Sequence[str],
+    only: Sequence[Step],
+    as_json: bool,
+) -> None:
+    """Tell of each table as soon as it was looked at; exit with 1 if one could not be."""
+    from floe_iceberg.upkeep import TablePlan
+    from floe_runtime.console import UpkeepLine, plan_lines
+    from floe_spark import Lake
+    from floe_spark.maintenance.run import Maintenance, Outcome, TableOutcome
+
+    observe(artifacts)
+    out = console(quiet=as_json)
+    maintenance = Maintenance(Lake(artifacts))
+    chosen = maintenance.tables(*named(tables, namespaces))
+    line = UpkeepLine(out, chosen)
+    found: list[TablePlan | TableOutcome] = []
+    with line.shown():
+        for identifier in chosen:
+            with line.over(identifier):
+                found += maintenance.plan([identifier], only)
+            if not as_json:
+                one = found[-1]
+                for text in plan_lines(one, only) if isinstance(one, TablePlan) else _ending(one, only):
+                    out.print(text)
+    failed = [str(one.table) for one in found if isinstance(one, TableOutcome) and one.outcome is Outcome.FAILED]
+    if as_json:
+        documents = [_plan_document(one) if isinstance(one, TablePlan) else _outcome_document(one) for one in found]
+        error = f"no plan for {', '.join(failed)}" if failed else None
+        print_json({"ok": not failed, "error": error, "tables": documents})
+    else:
+        _print_sum(out, [one for one in found if isinstance(one, TablePlan)], failed)
+    raise click.exceptions.Exit(1 if failed else 0)
+
+
+def _maintained(
+    artifacts: CompiledArtifacts, tables: Sequence[str], namespaces: Sequence[str], only: Sequence[Step], out: Console
+) -> Iterator[TableOutcome]:
+    """Maintain the tables; Spark starts when there is something to be done."""
+    from floe_runtime.console import UpkeepLine
+    from floe_spark import Lake
+    from floe_spark.maintenance.run import Maintenance, Outcome
+
+    observe(artifacts)
+    lake = Lake(artifacts)
+    is_started = False
+
+    def watch(event: Progress) -> None:
+        nonlocal is_started
+        if not is_started:
+            line.say("starting Spark (the first start on a machine fetches its jars)")
+            _start_spark(lake)
+            is_started = True
+        line.watch(event)
+
+    maintenance = Maintenance(lake, watch=watch)
+    chosen = maintenance.tables(*named(tables, namespaces))
+    line = UpkeepLine(out, chosen)
+    with line.shown():
+        for identifier in chosen:
+            with line.over(identifier):
+                (outcome,) = maintenance.run([identifier], only)
+            if outcome.outcome is Outcome.FAILED:
+                line.failed(identifier)
+            yield outcome
+
+
+def _start_spark(lake: Lake) -> None:
+    from floe_core.errors import FloeError
+    from floe_core.java import java_problem
+    from floe_core.redaction import redact
+
+    problem = None if lake.artifacts.spark.remote else java_problem()
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        if problem is None:
+            _ = lake.spark
+            # PySpark's own would speak to Spark over the connection on which this thread waits for a procedure.
+            signal.signal(signal.SIGINT, on_interrupt)
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
+            logging.getLogger().addFilter(_is_not_py4j)
+    except FloeError as exc:
+        problem = str(exc)
+    if problem is not None:
+        raise NoSparkError(redact(problem))
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """Py4J tells the root logger of a Ctrl-C with a traceback, and raises it too."""
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) -> None:
+    from floe_core.maintenance import Step
+    from floe_runtime.console import counted, human_bytes
+
+    due = [one for one in plans if one.steps]
+    if due:
+        steps = [step for one in due for step in one.steps]
+        freed = sum(step.bytes for step in steps if step.step in (Step.EXPIRE, Step.ORPHANS))
+        about = f", about {human_bytes(freed)} to be freed" if freed else ""
+        out.print(
+            f"{len(due)} of {counted(len(plans), 'table')} to be maintained in {counted(len(steps), 'step')}{about}"
+        )
+    elif plans:
+        out.print(f"nothing to do for {counted(len(plans), 'table')}")
+    elif not failed:
+        out.print("no tables to look at")
+    if failed:
+        out.print(f"no plan for {counted(len(failed), 'table')}", style="red")
+
+
+def _print_outcomes(out: Console, outcomes: Sequence[TableOutcome], only: Sequence[Step], seconds: float) -> None:
+    from floe_runtime.console import counted, done_table, human_bytes
+    from floe_spark.maintenance.run import Outcome
+
+    done = [one for one in outcomes if one.reports]
+    if done:
+        out.print(done_table(done))
+    for one in outcomes:
+        for text in _ending(one, only):
+            out.print(text)
+    if not outcomes:
+        out.print("no tables to look at")
+        return
+    files, freed = sum(one.files_removed for one in done), sum(one.bytes_freed for one in done)
+    kinds = [one.outcome for one in outcomes]
+    told = ", ".join(f"{kinds.count(kind)} {kind.value}" for kind in Outcome if kind in kinds)
+    removed = f"; {counted(files, 'file')} removed, {human_bytes(freed)} freed" if done else ""
+    out.print(f"{counted(len(outcomes), 'table')} in {seconds:.1f} s: {told}{removed}")
+
+
+def _ending(outcome: TableOutcome, only: Sequence[Step]) -> Iterator[Any]:
+    """What was left out of a table, and why it was not maintained."""
+    from rich.text import Text
+
+    from floe_core.redaction import redact
+    from floe_runtime.console import skipped_lines
+    from floe_spark.maintenance.run import Outcome
+
+    yield from skipped_lines(outcome.table, outcome.skipped, only)
+    if outcome.reason:
+        style = "red" if outcome.outcome is Outcome.FAILED else "yellow"
+        yield Text(f"{outcome.table} {outcome.outcome.value}: {redact(outcome.reason)}", style=style)
+
+
+def _plan_document(plan: TablePlan) -> dict[str, Any]:
+    return {
+        "table": str(plan.table),
+        "outcome": "planned" if plan.steps else "nothing to do",
+        "steps": [
+            {"step": one.step.value, "reason": one.reason, "files": one.files, "bytes": one.bytes} for one in plan.steps
+        ],
+        "skipped": _skipped_document(plan.skipped),
+        "facts": facts_document(plan.facts),
+        "policy": plan.policy.model_dump(mode="json"),
+    }
+
+
+def _outcome_document(outcome: TableOutcome) -> dict[str, Any]:
+    return {
+        "table": str(outcome.table),
+        "outcome": outcome.outcome.value,
+        "reason": outcome.reason,
+        "reports": [{"step": one.step.value, **one.model_dump(mode="json")} for one in outcome.reports],
+        "skipped": _skipped_document(outcome.skipped),
+        "files_removed": outcome.files_removed,
+        "bytes_freed": outcome.bytes_freed,
+    }
+
+
+def _skipped_document(skipped: Sequence[tuple[Step, str]]) -> list[dict[str, str]]:
+    return [{"step": step.value, "reason": reason} for step, reason in skipped]

@@ -1,0 +1,158 @@
+"""Maintenance that is killed in every step: nothing is lost, nobody is blocked for ever, and it is gone on with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+from tests.catalogs import side_lake
+from tests.engines import BY_DAY, days, events, rows_of
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.compiler import compile_project
+from floe_core.identifiers import TableIdentifier
+from floe_core.maintenance import Step
+from floe_core.records import read_records, records_path
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.leases import holder_of
+from floe_iceberg.listing import canonical, canonical_set, list_files
+from floe_iceberg.reachable import present_files
+from floe_spark import Lake
+from floe_spark.maintenance import Maintenance, Outcome
+
+ROOT = Path(__file__).parents[2]
+POLICY = """\
+maintenance:
+  retry_window: 1s
+  floor: {enterprise: 1s}
+  expire: {older_than: 1s, keep_last: 1}
+  compact: {min_files: 2}
+  statistics: true
+"""
+# A step and how long after its beginning it is struck.
+MOMENTS = [
+    (Step.COMPACT, 0.3),
+    (Step.COMPACT, 1.0),
+    (Step.STATISTICS, 0.2),
+    (Step.EXPIRE, 0.3),
+    (Step.EXPIRE, 1.0),
+    (Step.ORPHANS, 0.3),
+]
+
+
+def untidy(tables: IcebergTableManager, table: TableIdentifier) -> Path:
+    """A table in which every step has something to do, a tag and a branch that must live; the path of its orphan."""
+    for number in range(25):
+        tables.write_data(table, events(0, 1, rows=20, note=f"v{number}"), mode="append", partition_by=BY_DAY)
+        if number == 3:
+            tables.create_tag(table, "audit")
+            tables.create_branch(table, "trial")
+    tables.write_data(table, events(0, note="last"), mode="overwrite", slice=days(0))
+    orphan = Path(canonical(tables.load_table(table).location())) / "data" / "nobodys.parquet"
+    orphan.write_bytes(b"x")
+    old = time.time() - timedelta(days=4).total_seconds()
+    os.utime(orphan, (old, old))
+    return orphan
+
+
+def whole(tables: IcebergTableManager, table: TableIdentifier) -> dict[str, list[tuple[object, ...]]]:
+    """The rows of everything that must stay readable."""
+    refs = ("main", "audit", "trial")
+    return {ref: rows_of(tables.scan(table, ref=ref).to_arrow()) for ref in refs}
+
+
+def missing(table: Table, identifier: TableIdentifier) -> set[str]:
+    return canonical_set(present_files(table)) - list_files(table, identifier).keys()
+
+
+@pytest.mark.full
+def test_maintenance_killed_in_every_step_is_gone_on_with(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "floe.yaml").write_text(f"name: killed\n{POLICY}", encoding="utf-8")
+    artifacts = compile_project(tmp_path).artifacts
+    artifacts.write()
+    tables = IcebergTableManager.open(artifacts)
+    rows: dict[TableIdentifier, dict[str, list[tuple[object, ...]]]] = {}
+    orphans: list[Path] = []
+    for number, (step, delay) in enumerate(MOMENTS):
+        table = TableIdentifier(namespace=("killed",), name=f"t{number}")
+        orphans.append(untidy(tables, table))
+        rows[table] = whole(tables, table)
+        time.sleep(1.1)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.faults.maintenance_job",
+            str(tmp_path),
+            str(table),
+            step.value,
+            str(delay),
+        ]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, start_new_session=True, timeout=180
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+        assert whole(tables, table) == rows[table]
+        assert missing(tables.load_table(table), table) == set()
+    killed = [record for record in read_records(records_path(artifacts)) if record.status == "began"]
+    assert killed, "no step was under way when it was struck"
+
+    # The dead hold their leases, which end by themselves: twenty minutes later all is done.
+    held = [table for table in rows if holder_of(tables.load_table(table)) is not None]
+    assert held
+    later = _opened(lake, tmp_path, artifacts)
+    early = list(Maintenance(later).run(held))
+    assert {outcome.outcome for outcome in early} == {Outcome.LATER}
+    then = Maintenance(later, now=lambda: datetime.now(timezone.utc) + timedelta(minutes=20))
+    outcomes = list(then.run(list(rows), [Step.COMPACT, Step.MANIFESTS, Step.STATISTICS, Step.ORPHANS]))
+    assert {outcome.outcome for outcome in outcomes} == {Outcome.DONE}, outcomes
+    assert {outcome.outcome for outcome in Maintenance(later).run(list(rows))} <= {Outcome.DONE, Outcome.NOTHING}
+    for table, expected in rows.items():
+        assert whole(tables, table) == expected
+        loaded = tables.load_table(table)
+        assert missing(loaded, table) == set()
+        assert holder_of(loaded) is None
+        # Its tag's and its branch's snapshot, the head, and nothing older.
+        assert len(loaded.snapshots()) == 2
+    assert [path for path in orphans if path.exists()] == []
+
+
+def _opened(lake: Lake, folder: Path, artifacts: CompiledArtifacts) -> Lake:
+    """The same tables, with the Spark of the tests."""
+    return side_lake(lake, folder, POLICY) if artifacts.root == folder.resolve() else lake
+
+
+@pytest.mark.full
+def test_ctrl_c_leaves_the_table_whole_and_nobody_waiting(new_project: Callable[[str], Path]) -> None:
+    root = new_project(f"name: interrupted\n{POLICY}")
+    artifacts = compile_project(root).artifacts
+    tables = IcebergTableManager.open(artifacts)
+    table = TableIdentifier.from_string("a.b")
+    untidy(tables, table)
+    rows = whole(tables, table)
+    time.sleep(1.1)
+    command = [str(Path(sys.executable).with_name("floe")), "maintain", "run"]
+    with subprocess.Popen(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as running:
+        for _ in range(600):
+            if any(record.status == "began" for record in read_records(records_path(artifacts))):
+                break
+            time.sleep(0.1)
+        time.sleep(0.3)
+        os.killpg(running.pid, signal.SIGINT)
+        told, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, told
+    assert whole(tables, table) == rows
+    assert holder_of(tables.load_table(table)) is None
+    assert [record.status for record in read_records(records_path(artifacts))][-1] == "interrupted"
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert whole(tables, table) == rows
