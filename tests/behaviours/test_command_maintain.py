@@ -139,7 +139,7 @@ def test_a_plan_tells_what_and_why_and_changes_nothing(worn: Shop, no_java: dict
     assert shown.returncode == 1
     assert "bronze.orders: 6 files of " in shown.stdout
     assert re.search(r"6 snapshots since \d+ s ago", shown.stdout)
-    assert re.search(r"  compact +6 of 6 files in 1 of 1 partitions .* anew", shown.stdout)
+    assert re.search(r"  compact +6 of 6 files in 1 of 1 partition .* anew", shown.stdout)
     assert re.search(r"  expire +3 of 4 snapshots are older than the policy keeps them; frees about", shown.stdout)
     assert re.search(r"  orphans +1 file that nothing refers to, .*; frees about 5.0 kB", shown.stdout)
     assert "gold.shared expire, orphans skipped: the table says gc.enabled=false" in shown.stdout
@@ -179,7 +179,7 @@ def test_a_run_does_what_was_planned_and_then_there_is_nothing_to_do(worn: Shop,
     assert re.search(r"✓ bronze.orders +compact +6 files into 1, 600 rows +\d", ran.stdout)
     assert re.search(r" bronze.orders +compact: 6 files into 1, 600 rows +0 +0 B", ran.stdout)
     assert re.search(r" silver.customers +expire: 3 snapshots and \d+ files gone", ran.stdout)
-    assert re.search(r"^ +orphans: 1 files removed +1 +5.0 kB", ran.stdout, re.M)
+    assert re.search(r"^ +orphans: 1 file removed +1 +5.0 kB", ran.stdout, re.M)
     assert "✗ gold.wrong" in ran.stdout
     assert "gold.wrong failed: properties of table 'gold.wrong'" in ran.stdout
     assert "gold.shared expire, orphans skipped: " in ran.stdout
@@ -234,10 +234,7 @@ def test_a_protected_environment_needs_consent(worn: Shop, no_java: dict[str, st
     assert agreed.returncode == 1
     assert "Spark needs Java 17 or newer" in agreed.stderr
     assert was_started(no_java)
-    after = worn.files(), worn.heads()
-    # Without Spark nothing is done, and the lease that was taken and given back is all that moved.
-    assert after[0] >= before[0]
-    assert {path for path in after[0] - before[0] if not path.endswith(".metadata.json")} == set()
+    assert (worn.files(), worn.heads()) == before
     assert worn.floe("maintain", "history", "--env", "prod").stdout == "no maintenance is recorded yet\n"
     mends = [one["mend"] for one in by_table(worn.told("tables", "health", *prod))["silver.customers"]["findings"]]
     assert mends == ["floe maintain run --table silver.customers --only expire --env prod"]

@@ -235,8 +235,8 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         found.append(
             Finding(
                 Light.RED if facts.delete_ratio >= 0.3 else Light.YELLOW,
-                f"{counted(facts.delete_files, 'delete file')} to be applied at each read, to {facts.delete_ratio:.0%} of "
-                f"the rows",
+                f"{counted(facts.delete_files, 'delete file')} to be applied at each read, to "
+                f"{facts.delete_ratio:.0%} of the rows",
                 f"{maintain} compact",
             )
         )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from floe_core.maintenance import Step
     from floe_iceberg.upkeep import TablePlan
     from floe_spark import Lake
-    from floe_spark.maintenance.run import Progress, TableOutcome
+    from floe_spark.maintenance.run import TableOutcome
 
 __all__ = ["maintain"]
 
@@ -221,15 +221,14 @@ def _maintained(
     lake = Lake(artifacts)
     is_started = False
 
-    def watch(event: Progress) -> None:
+    def start() -> None:
         nonlocal is_started
         if not is_started:
             line.say("starting Spark (the first start on a machine fetches its jars)")
             _start_spark(lake)
             is_started = True
-        line.watch(event)
 
-    maintenance = Maintenance(lake, watch=watch)
+    maintenance = Maintenance(lake, start=start, watch=lambda event: line.watch(event))
     chosen = maintenance.tables(*named(tables, namespaces))
     line = UpkeepLine(out, chosen)
     with line.shown():

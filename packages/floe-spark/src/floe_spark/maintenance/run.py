@@ -72,6 +72,8 @@ class Maintenance:
 
     Args:
         enforcer: Who agrees to how short history is kept; by default the floor of floe.yaml.
+        start: Starts Spark; called before something is done to a table. What it raises ends the run: it is wrong for
+            every table.
         busy: Says why a table must be left for later, or None.
         watch: Told of each step as it begins and ends.
     """
@@ -81,12 +83,14 @@ class Maintenance:
         lake: Lake,
         *,
         enforcer: PolicyEnforcer | None = None,
+        start: Callable[[], object] | None = None,
         busy: Callable[[TableIdentifier, Table], str | None] = lambda _identifier, _table: None,
         watch: Callable[[Progress], None] = lambda _progress: None,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._lake = lake
         self._enforcer = enforcer
+        self._start = start or (lambda: lake.spark)
         self._busy = busy
         self._watch = watch
         self._now = now
@@ -156,15 +160,17 @@ class Maintenance:
         return plan_table(table, identifier, policy, now=self._now(), only=only, locations=where, known=known)
 
     def _maintained(self, identifier: TableIdentifier, only: Collection[Step]) -> TableOutcome:
+        plan = self._planned(identifier, only)
+        if isinstance(plan, TableOutcome):
+            return plan
+        if not plan.steps:
+            return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
+        self._start()
         reports: list[Report] = []
         try:
-            table = self._lake.tables.load_table(identifier)
-            plan = self._plan(table, identifier, self._policy(table, identifier), only)
-            busy = self._busy(identifier, table) if plan.steps else None
+            busy = self._busy(identifier, self._lake.tables.load_table(identifier))
             if busy:
                 return TableOutcome(identifier, Outcome.LATER, skipped=plan.skipped, reason=busy)
-            if not plan.steps:
-                return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
             with leased(
                 self._lake.tables, identifier, clock=lambda: self._now().timestamp(), leaving=self._mark
             ) as check:
