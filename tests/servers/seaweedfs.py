@@ -94,7 +94,7 @@ class SeaweedFS:
             for number, value, raw in _fields(entry):
                 if number == 4:  # the attributes; their second field is the time of the last change
                     others = b"".join(one for inner, _, one in _fields(value) if inner != 2)
-                    raw = _field(4, others + _varint(2 << 3) + _varint(int(time.time() - seconds)))  # noqa: PLW2901
+                    raw = _field(4, others + _varint(2 << 3) + _varint(int(time.time() - seconds)))
                 parts.append(raw)
             ask("UpdateEntry", _field(1, folder.encode()) + _field(2, b"".join(parts)))
 
