@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.engines import BY_DAY, Engine, days, events, live_files, rows_of
+from tests.catalogs import rest_settings, side_lake
+from tests.engines import BY_DAY, ArrowEngine, Engine, day, days, events, live_files, rows_of
+from tests.faults.proxy import Answer, FaultProxy, Forward, answered, dropped, fault_proxy, never_arrived
 from tests.lakes import open_manager
+from tests.servers.seaweedfs import SeaweedFS
 
 from floe_core.errors import (
+    CommitStateUnknownError,
     ConfigurationError,
     FloeStorageError,
     PluginError,
@@ -517,3 +522,100 @@ def test_tables_opened_without_a_lake_find_spark_by_themselves(lake: Lake, table
     for number in range(5):
         tables.write_data(table, events(0, note=str(number)), mode="append")
     assert tables.compact_table(table).files_rewritten == 5
+
+
+@pytest.fixture
+def by_proxy(lake: Lake, server: SeaweedFS, tmp_path: Path) -> Iterator[tuple[Lake, FaultProxy]]:
+    with fault_proxy(server.catalog_uri) as proxy:
+        yield side_lake(lake, tmp_path / "proxied", rest_settings(server, uri=proxy.uri)), proxy
+
+
+@pytest.mark.full
+def test_an_append_just_before_the_commit_of_a_compaction_is_kept(
+    rest_lake: Lake, by_proxy: tuple[Lake, FaultProxy], table: TableIdentifier
+) -> None:
+    through, proxy = by_proxy
+    small_files(ArrowEngine(rest_lake), table, files=6)
+    before = rows_of(rest_lake.tables.scan(table).to_arrow())
+
+    def append_first(forward: Forward) -> Answer | None:
+        rest_lake.tables.write_data(table, events(0, note="new"), mode="append")
+        return forward()
+
+    with proxy.faults(append_first):
+        report = through.tables.compact_table(table)
+
+    assert (report.files_rewritten, report.files_added) == (12, 2)
+    assert rows_of(rest_lake.tables.scan(table).to_arrow()) == sorted(
+        [*before, *rows_of(events(0, note="new"))], key=str
+    )
+    assert [one.operation for one in rest_lake.tables.list_snapshots(table)][-2:] == ["append", "replace"]
+
+
+@pytest.mark.full
+def test_an_overwrite_just_before_the_commit_of_a_compaction_makes_it_plan_anew(
+    rest_lake: Lake, by_proxy: tuple[Lake, FaultProxy], table: TableIdentifier
+) -> None:
+    through, proxy = by_proxy
+    small_files(ArrowEngine(rest_lake), table, files=6)
+
+    def overwrite_first(forward: Forward) -> Answer | None:
+        rest_lake.tables.write_data(table, events(0, note="new"), mode="overwrite", slice=days(0))
+        return forward()
+
+    with proxy.faults(overwrite_first):
+        report = through.tables.compact_table(table)
+
+    assert (report.files_rewritten, report.files_added) == (6, 1)  # those of the other day
+    found = [row for row in rest_lake.tables.scan(table).to_arrow().to_pylist() if row["at"] < day(1)]
+    assert {row["note"] for row in found} == {"new"}
+    assert len(found) == 10
+
+
+@pytest.mark.full
+def test_an_expiry_whose_answer_was_lost_loses_nothing_and_is_cleaned_up_later(
+    rest_lake: Lake, by_proxy: tuple[Lake, FaultProxy], table: TableIdentifier, server: SeaweedFS
+) -> None:
+    """It is not known then whether the snapshots are forgotten, so no file of theirs is deleted: they are orphans."""
+    through, proxy = by_proxy
+    made = history(ArrowEngine(rest_lake), table, writes=4)
+    rows = rows_of(rest_lake.tables.scan(table).to_arrow())
+    before = store(rest_lake, table)
+    with proxy.faults(dropped, any_commit=True), pytest.raises(CommitStateUnknownError):
+        through.tables.require_compute().expire_snapshots(table, older_than=now(), keep_last=1)
+    assert before <= store(rest_lake, table)
+    assert [one.snapshot_id for one in rest_lake.tables.list_snapshots(table)] == [made[-1].snapshot_id]
+    assert rows_of(rest_lake.tables.scan(table).to_arrow()) == rows
+
+    for path in store(rest_lake, table):
+        server.set_back(path, seconds=timedelta(days=4).total_seconds())
+    report = rest_lake.tables.remove_orphans(table, dry_run=False)
+    assert len(report.files_removed) > 0
+    assert store(rest_lake, table) - needed(rest_lake, table) == set()
+    assert rows_of(rest_lake.tables.scan(table).to_arrow()) == rows
+
+
+FAULTS = {"dropped": dropped, "never arrived": never_arrived, "503": answered(503), "504": answered(504)}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [*(("compact", name) for name in FAULTS), ("rewrite_manifests", "dropped"), ("compute_statistics", "dropped")],
+)
+def test_a_step_whose_answer_was_lost_loses_nothing(
+    rest_lake: Lake, by_proxy: tuple[Lake, FaultProxy], table: TableIdentifier, step: str, fault: str
+) -> None:
+    through, proxy = by_proxy
+    small_files(ArrowEngine(rest_lake), table, files=6)
+    rows = rows_of(rest_lake.tables.scan(table).to_arrow())
+    act = getattr(through.tables.require_compute(), step)
+    with proxy.faults(FAULTS[fault], any_commit=True), suppress(CommitStateUnknownError):
+        act(table)
+    assert rows_of(rest_lake.tables.scan(table).to_arrow()) == rows
+    assert needed(rest_lake, table) - store(rest_lake, table) == set()
+    act(table)
+    assert rows_of(rest_lake.tables.scan(table).to_arrow()) == rows
+    assert needed(rest_lake, table) - store(rest_lake, table) == set()
+    if step == "compact":
+        assert {len(files) for files in live_files(rest_lake, table).values()} == {1}

@@ -138,6 +138,9 @@ def test_a_table_that_says_nonsense_is_refused_by_name(properties: dict[str, str
         ("{namespaces: {bronze: {expir: {}}}}", "maintenance.namespaces.bronze.expir", "did you mean 'expire'"),
         ("{floor: {products: {orders: 3d}}}", "maintenance.floor", "has no namespace"),
         ("{schedule: nightly}", "maintenance", "0 3 * * *"),
+        ("{schedule: '0 99 * * *'}", "maintenance", "0 3 * * *"),
+        ("{schedule: '0 0 3 * * *'}", "maintenance", "0 3 * * *"),
+        ("{schedule: '@nightly'}", "maintenance", "@daily"),
         ("{compact: {strategy: zorder}}", "maintenance.compact", "columns"),
         ("{compact: {columns: [a]}}", "maintenance.compact", "binpack keeps the order"),
         ("{compact: {min_files: 1}}", "maintenance.compact.min_files", "greater than or equal to 2"),
@@ -201,3 +204,8 @@ def test_an_enforcer_of_ones_own_decides() -> None:
 
     assert isinstance(Doubling(), PolicyEnforcer)
     assert validated_retention(Doubling(), RetentionFloor(), ORDERS, timedelta(days=4)) == timedelta(days=8)
+
+
+@pytest.mark.parametrize("cron", ["0 3 * * *", "*/15 0-6,22 1,15 jan-mar mon-fri", "30 2 * * 7", "@daily"])
+def test_a_schedule_is_a_cron_schedule(cron: str) -> None:
+    assert MaintenanceConfig(schedule=cron).schedule == cron

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
@@ -35,6 +36,9 @@ _ICEBERGS = {
     "history.expire.min-snapshots-to-keep": ("expire", "keep_last"),
     "write.target-file-size-bytes": ("compact", "target_file_size"),
 }
+
+# The least and the largest number of each field of a cron schedule.
+_CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -130,8 +134,11 @@ class MaintenanceConfig(MaintenancePolicy):
     def _check(self) -> Self:
         for name in self.namespaces:
             _known(Namespace.from_string, name)
-        if self.schedule is not None and not 5 <= len(self.schedule.split()) <= 6 and self.schedule[:1] != "@":
-            raise ValueError("schedule: write it as five fields, such as '0 3 * * *' for 3 o'clock every night")
+        if self.schedule is not None and not _is_cron(self.schedule):
+            raise ValueError(
+                "schedule: write it as five fields (minute, hour, day, month, weekday), such as '0 3 * * *' for 3 "
+                "o'clock every night, or as @hourly, @daily, @weekly or @monthly"
+            )
         problems = [*self._problems(self)]
         for name, policy in self.resolved().namespaces.items():
             problems += [f"namespaces.{name}.{problem}" for problem in self._problems(policy)]
@@ -245,6 +252,18 @@ def _over(below: Part, above: Part) -> Part:
     if isinstance(above, CompactPolicy) and above.model_fields_set >= {"strategy"} and not above.columns:
         said["columns"] = said["columns"] if above.strategy is CompactionStrategy.SORT else ()
     return type(below).model_validate(said)
+
+
+def _is_cron(text: str) -> bool:
+    fields = text.split()
+    if len(fields) != len(_CRON):
+        return text in ("@hourly", "@daily", "@weekly", "@monthly")
+    return all(
+        re.fullmatch(r"(\*|\w+(-\w+)?)(/\d+)?", part) is not None
+        and all(low <= int(number) <= high for number in re.findall(r"\b\d+", part.partition("/")[0]))
+        for field, (low, high) in zip(fields, _CRON, strict=True)
+        for part in field.split(",")
+    )
 
 
 def _known(parse: Any, name: str) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster import AssetKey, AssetsDefinition, Definitions, in_process_executor, mem_io_manager
+from dagster import Definitions, in_process_executor, mem_io_manager
 
 from floe_core.artifacts import CompiledArtifacts, contract_path
 from floe_core.compiler import SPEC_FILE, is_stale
 from floe_core.errors import ConfigurationError
-from floe_dagster.assets import table_of
+from floe_core.governance import PolicyEnforcer
 from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.options import output_options
+from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, stored_assets
 from floe_dagster.partitions import partitioning
 from floe_dagster.resources import LakeResource
 
@@ -27,14 +27,16 @@ def create_definitions(
     *,
     project: Path | None = None,
     resources: Mapping[str, Any] | None = None,
+    enforcer: PolicyEnforcer | None = None,
     **others: Any,
 ) -> Definitions:
-    """Definitions whose assets are tables of the project's lake.
+    """Definitions whose assets are tables of the project's lake, with the job `floe_maintenance` to maintain them.
 
     Args:
         assets: What `Definitions(assets=…)` takes.
         project: The folder of floe.yaml; without it, the current one or the nearest above.
         resources: More resources, or others in place of `io_manager` and `lake`.
+        enforcer: Who agrees to how short maintenance keeps history; by default the floor of floe.yaml.
         others: Anything else `Definitions` takes. Without an executor, steps run in one process and share one Spark.
     """
     artifacts = CompiledArtifacts.load(_find(project), os.environ.get("FLOE_ENV") or None)
@@ -44,6 +46,7 @@ def create_definitions(
     everything = {**create_iceberg_resources(artifacts), **(resources or {})}
     _check_tables(listed, artifacts, everything)
     others.setdefault("executor", in_process_executor)
+    _add_maintenance(others, create_maintenance(artifacts, listed, resources=everything, enforcer=enforcer))
     return Definitions(assets=listed, resources=everything, **others)
 
 
@@ -63,38 +66,30 @@ def _find(project: Path | None) -> Path:
     raise ConfigurationError(f"no {SPEC_FILE} in {here} or above; create a project with: floe init NAME")
 
 
+def _add_maintenance(others: dict[str, Any], maintenance: Definitions) -> None:
+    """Beside the user's own jobs and schedules, unless one of these jobs has the name."""
+    jobs = list(others.get("jobs") or ())
+    if all(one.name != MAINTENANCE_JOB for one in jobs):
+        others["jobs"] = [*jobs, *(maintenance.jobs or ())]
+        others["schedules"] = [*(others.get("schedules") or ()), *(maintenance.schedules or ())]
+
+
 def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources: Mapping[str, Any]) -> None:
     """Two assets on one table would overwrite each other; an unsaid write mode may surprise."""
     owners: dict[str, str] = {}
-    for definition in assets:
-        if not isinstance(definition, AssetsDefinition) or not definition.is_executable:
-            continue
-        for spec in definition.specs:
-            manager = resources.get(definition.get_io_manager_key_for_asset_key(spec.key))
-            if not isinstance(manager, IcebergIOManager) or not _stores(definition, spec.key):
-                continue
-            name = spec.key.to_user_string()
-            options = output_options(spec.metadata, name)
-            namespace = manager.default_namespace or artifacts.tables.default_namespace
-            table = table_of(spec.key.path, options, namespace)
-            # Spark does not tell `Orders` from `orders`.
-            other = owners.setdefault(table.full_name.lower(), name)
-            if other != name:
-                raise ConfigurationError(
-                    f"assets {other} and {name} would both be stored in table '{table}'; rename one of them, or give "
-                    f"it another table with metadata floe/table"
-                )
-            if spec.partitions_def is not None:
-                partitioning(spec.partitions_def, options.partition_expr, name)
-            elif options.write_mode is None and manager.default_write_mode is None:
-                warnings.warn(
-                    f"asset {name} says no write_mode, so each materialization appends to '{table}'; say "
-                    f'metadata={{"write_mode": "append"}} or "overwrite"',
-                    stacklevel=4,
-                )
-
-
-def _stores(definition: AssetsDefinition, key: AssetKey) -> bool:
-    """Does the asset return anything? One that is annotated with None does what it does by itself."""
-    output = definition.get_output_name_for_asset_key(key)
-    return not definition.node_def.output_def_named(output).dagster_type.is_nothing
+    for one in stored_assets(assets, artifacts, resources):
+        # Spark does not tell `Orders` from `orders`.
+        other = owners.setdefault(one.table.full_name.lower(), one.name)
+        if other != one.name:
+            raise ConfigurationError(
+                f"assets {other} and {one.name} would both be stored in table '{one.table}'; rename one of them, or "
+                f"give it another table with metadata floe/table"
+            )
+        if one.spec.partitions_def is not None:
+            partitioning(one.spec.partitions_def, one.options.partition_expr, one.name)
+        elif one.options.write_mode is None and one.manager.default_write_mode is None:
+            warnings.warn(
+                f"asset {one.name} says no write_mode, so each materialization appends to '{one.table}'; say "
+                f'metadata={{"write_mode": "append"}} or "overwrite"',
+                stacklevel=4,
+            )

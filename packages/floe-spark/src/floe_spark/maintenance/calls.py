@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeError, TableNotFoundError
+from floe_core.errors import (
+    CommitStateUnknownError,
+    ConcurrencyConflictError,
+    ConfigurationError,
+    FloeError,
+    FloeStorageError,
+    TableNotFoundError,
+)
 from floe_core.identifiers import TableIdentifier
+from floe_core.redaction import redact
 from floe_core.spec import CATALOG_NAME
 from floe_spark.connect import session_with
-from floe_spark.errors import translate
+from floe_spark.errors import is_doubt, translate
 from floe_spark.names import quoted
 
 if TYPE_CHECKING:
@@ -23,6 +32,7 @@ __all__ = ["again_on_conflict", "call", "moment_sql", "text_sql"]
 # Procedures on metadata shuffle little: with a cluster's default of 200 partitions a small table takes half a minute.
 _FEW_PARTITIONS = 16
 _ATTEMPTS = 3
+_REASON = 500  # characters of a failure that are told
 
 
 def call(
@@ -46,10 +56,7 @@ def call(
     except FloeError:
         raise
     except Exception as exc:
-        error = _explained(exc, procedure, identifier)
-        if error is None:
-            raise
-        raise error from exc
+        raise _explained(exc, procedure, identifier) from exc
 
 
 def again_on_conflict() -> Retrying:
@@ -62,16 +69,31 @@ def again_on_conflict() -> Retrying:
     )
 
 
-def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> FloeError | None:
+def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> FloeError:
     text = str(exc)
     if "Couldn't load table" in text:
         return TableNotFoundError(f"Table '{identifier}' was dropped meanwhile; nothing was done to it")
+    if is_doubt(exc):
+        return CommitStateUnknownError(
+            f"the catalog's answer to {procedure} of '{identifier}' was lost: it may be done or not. No file was "
+            f"deleted in doubt; what is left over is an orphan. Run it again"
+        )
     known = translate(exc, f"spark.{procedure}", identifier)
     if known is not None:
         return known
     if "IllegalArgumentException" in type(exc).__name__ or "IllegalArgumentException" in text.splitlines()[0]:
         return ConfigurationError(f"{procedure} of '{identifier}' was refused by Iceberg: {text.splitlines()[0]}")
-    return None
+    return FloeStorageError(
+        f"{procedure} of '{identifier}' failed in Spark: {_reason(text)}. Nothing that the table needs was touched; "
+        f"Spark's own words are in its log"
+    )
+
+
+def _reason(text: str) -> str:
+    """The innermost cause, without the stack."""
+    causes = re.findall(r"^Caused by: ([^\n]+)", text, re.MULTILINE)
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))]
+    return redact(causes[-1] if causes else " ".join(lines[:2]))[:_REASON].strip()
 
 
 def text_sql(value: str) -> str:
