@@ -210,6 +210,7 @@ def test_a_run_does_what_was_planned_and_then_there_is_nothing_to_do(worn: Shop,
     assert health.endswith("\n3 green\n")
 
 
+@pytest.mark.full
 def test_a_run_for_programs_is_one_document(worn: Shop) -> None:
     before = worn.files()
     ran = worn.told("maintain", "run", "--only", "expire", "--namespace", "gold", "--table", "silver.customers", code=1)

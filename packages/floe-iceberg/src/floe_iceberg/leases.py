@@ -42,7 +42,7 @@ from floe_core.telemetry import warn
 from floe_iceberg.errors import translated
 from floe_iceberg.refs import commit_refs
 
-__all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased"]
+__all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased", "refuse_held"]
 
 LEASE = "floe-lease"
 _NAMED = re.compile(rf"{LEASE}-(\d+)-(.+)-([0-9a-f]{{12}})")
@@ -84,6 +84,16 @@ def holder_of(table: Table) -> Holder | None:
         if named:
             return Holder(tag, int(named[1]), named[2])
     return None
+
+
+def refuse_held(table: Table, identifier: TableIdentifier, now: float) -> None:
+    """Raise LeaseHeldError if somebody has the lease at this moment, in seconds since 1970."""
+    there = holder_of(table)
+    if there is not None and there.until_ms > now * 1000:
+        raise LeaseHeldError(
+            f"'{identifier}' is being maintained by {there.name}; if that one is gone, its lease ends by itself at "
+            f"{there.until.isoformat(timespec='seconds')}: try again then"
+        )
 
 
 @contextmanager
@@ -137,11 +147,7 @@ class _Lease:
                 there = holder_of(table)
                 if there is not None and there.tag == self._tag:
                     return  # the answer to taking it was lost
-                if there is not None and there.until_ms > self._now():
-                    raise LeaseHeldError(
-                        f"'{self._identifier}' is being maintained by {there.name} since a while; if that one is gone, "
-                        f"its lease ends at {there.until.isoformat(timespec='seconds')} at the latest: try again then"
-                    )
+                refuse_held(table, self._identifier, self._clock())
                 if there is None and LEASE in table.metadata.refs:
                     # What is left of a lease of which somebody removed the other half.
                     expected: dict[str, int | None] = {LEASE: table.metadata.refs[LEASE].snapshot_id}

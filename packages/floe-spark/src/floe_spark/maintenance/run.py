@@ -19,7 +19,7 @@ from floe_core.policy import MaintenanceConfig, MaintenancePolicy
 from floe_core.records import Recorder, records_path
 from floe_core.redaction import redact
 from floe_iceberg.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
-from floe_iceberg.leases import LeaseHeldError, leased
+from floe_iceberg.leases import LeaseHeldError, leased, refuse_held
 from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_iceberg.upkeep import PlannedStep, TablePlan, locations_of, plan_table, table_policy
 
@@ -165,12 +165,12 @@ class Maintenance:
             return plan
         if not plan.steps:
             return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
+        waiting = self._waiting(identifier)
+        if waiting is not None:
+            return waiting
         self._start()
         reports: list[Report] = []
         try:
-            busy = self._busy(identifier, self._lake.tables.load_table(identifier))
-            if busy:
-                return TableOutcome(identifier, Outcome.LATER, skipped=plan.skipped, reason=busy)
             with leased(
                 self._lake.tables, identifier, clock=lambda: self._now().timestamp(), leaving=self._mark
             ) as check:
@@ -182,6 +182,20 @@ class Maintenance:
         except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
             return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=_told(exc))
         return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped)
+
+    def _waiting(self, identifier: TableIdentifier) -> TableOutcome | None:
+        """Why nothing can be done to the table now, before Spark is started for it."""
+        try:
+            table = self._lake.tables.load_table(identifier)
+            refuse_held(table, identifier, self._now().timestamp())
+            busy = self._busy(identifier, table)
+        except LeaseHeldError as exc:
+            return TableOutcome(identifier, Outcome.LATER, reason=str(exc))
+        except TableNotFoundError as exc:
+            return TableOutcome(identifier, Outcome.GONE, reason=str(exc))
+        except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
+            return TableOutcome(identifier, Outcome.FAILED, reason=_told(exc))
+        return TableOutcome(identifier, Outcome.LATER, reason=busy) if busy else None
 
     def _mark(self) -> dict[str, str]:
         return {LAST_MAINTENANCE: self._now().isoformat(timespec="seconds")}
