@@ -80,7 +80,9 @@ class Recorder:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(handle, line.encode())
+            left = line.encode()
+            while left:  # a line with many files may be more than is taken at once
+                left = left[os.write(handle, left) :]
         finally:
             os.close(handle)
 

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from enum import Enum
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, ancestors_of
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -27,6 +27,7 @@ LAST_MAINTENANCE = "floe.last-maintenance"
 
 # As Iceberg's own planner: smaller or larger than this share of the target is worth rewriting.
 _TOO_SMALL, _TOO_LARGE = 0.75, 1.8
+_STRETCHED = 1.1
 _MANIFEST_BYTES = 8 * 2**20
 _MANY_MANIFESTS = 20
 
@@ -48,7 +49,7 @@ class TableFacts:
     delete_files: int = 0
     deleted_rows: int = 0
     manifests: int = 0
-    manifest_bytes: int = 0
+    few_manifests: int = 0  # as many would do
     snapshots: int = 0
     tags: int = 0
     branches: int = 0
@@ -64,11 +65,6 @@ class TableFacts:
     def delete_ratio(self) -> float:
         """Rows that delete files take away, of those in the data files."""
         return self.deleted_rows / self.rows if self.rows else 0.0
-
-    @property
-    def few_manifests(self) -> int:
-        """How many manifests would do."""
-        return max(1, -(-self.manifest_bytes // _MANIFEST_BYTES))
 
     @property
     def too_many_manifests(self) -> bool:
@@ -94,19 +90,29 @@ class Finding:
 
 @dataclass
 class _Group:
-    """The data files of one partition, and the deletes that lie in it."""
+    """The data files of one partition, and the deletes that lie in it; by sequence numbers, which tell their order."""
 
     sizes: list[int] = field(default_factory=list)
-    deletes: int = 0
+    oldest: int = 2**63
+    newest_delete: int = -1
 
     def worth(self, policy: CompactPolicy) -> list[int]:
-        """The files that compaction would take: small or large ones, if there are enough of them, or deletes."""
-        low, high = policy.target_file_size * _TOO_SMALL, policy.target_file_size * _TOO_LARGE
-        if self.deletes:
+        """The files that compaction would take: small or large ones, if fewer would come of them, or deletes."""
+        target = policy.target_file_size
+        if self.newest_delete >= self.oldest:  # one that is older than all files takes nothing away any more
             return self.sizes
-        odd = [size for size in self.sizes if size < low or size > high]
-        enough = len(odd) >= policy.min_files or (len(odd) > 1 and sum(odd) > policy.target_file_size)
-        return odd if enough or any(size > high for size in odd) else []
+        odd = [size for size in self.sizes if size < target * _TOO_SMALL or size > target * _TOO_LARGE]
+        if any(size > target * _TOO_LARGE for size in odd):
+            return odd
+        enough = len(odd) >= policy.min_files or (len(odd) > 1 and sum(odd) > target)
+        return odd if enough and _files_of(sum(odd), target) < len(odd) else []
+
+
+def _files_of(size: int, target: int) -> int:
+    """How many files Iceberg makes of so many bytes: two of 0.7 targets would be two of 0.7 again, each time anew."""
+    whole = max(1, size // target)
+    rest = size - whole * target
+    return whole + 1 if rest > target * _TOO_SMALL or size / whole > target * _STRETCHED else whole
 
 
 def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: TableFacts | None = None) -> TableFacts:
@@ -141,7 +147,7 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
     if known is not None and known.snapshot_id == head.snapshot_id:
         return replace(known, **history)  # type: ignore[arg-type]
     manifests = head.manifests(table.io)
-    return TableFacts(**history, **_of_files(manifests, table.io, policy.compact))  # type: ignore[arg-type]
+    return TableFacts(**history, **_of_files(table, manifests, policy.compact))  # type: ignore[arg-type]
 
 
 def cutoff_ms(table: Table, policy: MaintenancePolicy, now: datetime) -> int:
@@ -151,17 +157,22 @@ def cutoff_ms(table: Table, policy: MaintenancePolicy, now: datetime) -> int:
     return asked if cursor is None else min(asked, cursor[1])
 
 
-def _of_files(manifests: list[ManifestFile], io: FileIO, policy: CompactPolicy) -> dict[str, int | float]:
-    groups: dict[tuple[int, str], _Group] = defaultdict(_Group)
+def _of_files(table: Table, manifests: list[ManifestFile], policy: CompactPolicy) -> dict[str, int | float]:
+    groups: dict[str, _Group] = defaultdict(_Group)
     rows = deleted = deletes = 0
-    for manifest, files in zip(manifests, ExecutorFactory.get_or_create().map(_reader(io), manifests), strict=True):
-        for one in files:
-            group = groups[manifest.partition_spec_id, str(one.partition)]
+    read = ExecutorFactory.get_or_create().map(_reader(table.io), manifests)
+    for manifest, entries in zip(manifests, read, strict=True):
+        # Iceberg puts all files of earlier partitionings together, whatever partition they were in.
+        is_present = manifest.partition_spec_id == table.metadata.default_spec_id
+        for entry in entries:
+            one, number = entry.data_file, entry.sequence_number or 0
+            group = groups[str(one.partition) if is_present else ""]
             if one.content is DataFileContent.DATA:
                 group.sizes.append(one.file_size_in_bytes)
+                group.oldest = min(group.oldest, number)
                 rows += one.record_count
             else:
-                group.deletes += 1
+                group.newest_delete = max(group.newest_delete, number)
                 deletes += 1
                 deleted += one.record_count
     sizes = [size for group in groups.values() for size in group.sizes]
@@ -180,19 +191,22 @@ def _of_files(manifests: list[ManifestFile], io: FileIO, policy: CompactPolicy) 
         "delete_files": deletes,
         "deleted_rows": deleted,
         "manifests": len(manifests),
-        "manifest_bytes": sum(one.manifest_length for one in manifests),
+        "few_manifests": _few(table, manifests),
     }
 
 
-def _reader(io: FileIO) -> Callable[[ManifestFile], list[DataFile]]:
-    def read(manifest: ManifestFile) -> list[DataFile]:
-        return [
-            entry.data_file
-            for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
-            if entry.status is not ManifestEntryStatus.DELETED
-        ]
+def _few(table: Table, manifests: list[ManifestFile]) -> int:
+    """How many manifests would do: files of two partitionings, and files of rows and of deletes, are never in one."""
+    said = table.properties.get("commit.manifest.target-size-bytes", "")
+    target = int(said) if said.isdecimal() and int(said) > 0 else _MANIFEST_BYTES
+    sizes: dict[tuple[int, int], int] = defaultdict(int)
+    for one in manifests:
+        sizes[one.partition_spec_id, one.content] += one.manifest_length
+    return sum(-(-size // target) for size in sizes.values())
 
-    return read
+
+def _reader(io: FileIO) -> Callable[[ManifestFile], list[ManifestEntry]]:
+    return lambda manifest: manifest.fetch_manifest_entry(io, discard_deleted=True)
 
 
 def _last_write(table: Table) -> datetime | None:

@@ -105,8 +105,9 @@ def plan_table(
             skipped.append((step, "the table says gc.enabled=false: its files may be another table's too"))
         elif step is Step.ORPHANS:
             try:
-                refuse_shared_location(identifier, locations())
                 found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
+                if found:  # only then are all tables of the catalog asked where they lie
+                    refuse_shared_location(identifier, locations())
             except FloeError as exc:
                 skipped.append((step, str(exc)))
                 continue

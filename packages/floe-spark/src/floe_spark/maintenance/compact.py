@@ -85,7 +85,6 @@ def _arguments(
         # A file with any delete is written without it; what then deletes nothing any more goes in the same breath.
         "delete-file-threshold": "1",
         "remove-dangling-deletes": "true",
-        "max-concurrent-file-group-rewrites": "2",
     }
     if target_file_size is not None:
         options["target-file-size-bytes"] = str(target_file_size)
