@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
 from tests.catalogs import rest_settings, side_lake
 from tests.engines import BY_DAY, ArrowEngine, Engine, day, days, events, live_files, rows_of
 from tests.faults.proxy import Answer, FaultProxy, Forward, answered, dropped, fault_proxy, never_arrived
@@ -29,9 +30,10 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import TableIdentifier
 from floe_core.policy import CompactionStrategy
-from floe_iceberg import IcebergTableManager
+from floe_iceberg import IcebergTableManager, leases
 from floe_iceberg.leases import LEASE, LeaseHeldError, _Lease, holder_of, leased
 from floe_iceberg.listing import canonical, list_files
+from floe_iceberg.refs import commit_refs
 from floe_spark import Lake
 from floe_spark.names import table_name
 
@@ -334,7 +336,7 @@ def test_orphans_are_not_looked_for_where_another_table_lies(lake: Lake, table: 
 def test_one_maintenance_at_a_time(catalog: Lake, table: TableIdentifier) -> None:
     catalog.tables.write_data(table, events(0), mode="append")
     with leased(catalog.tables, table) as check:
-        with pytest.raises(LeaseHeldError, match=r"is being maintained by .* its lease ends at"):
+        with pytest.raises(LeaseHeldError, match=r"is being maintained by .* its lease ends by itself at"):
             catalog.tables.compact_table(table)
         with pytest.raises(LeaseHeldError), leased(catalog.tables, table):
             pass
@@ -394,6 +396,51 @@ def test_a_lease_is_renewed_while_it_is_held(catalog: Lake, table: TableIdentifi
         assert first is not None
         assert later is not None
         assert later.until_ms > first.until_ms + 1000
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_lease_whose_answer_was_lost_is_held_all_the_same(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    lake.tables.write_data(table, events(0), mode="append")
+    lose: list[bool] = []
+
+    def losing(*args: Any) -> None:
+        if not lose or applied:
+            commit_refs(*args)
+        if lose and lose.pop():
+            raise CommitStateUnknownException("the answer was lost")
+
+    monkeypatch.setattr(leases, "commit_refs", losing)
+    lose.append(True)
+    with leased(lake.tables, table) as check:
+        lake.tables.write_data(table, events(1), mode="append")
+        lose.append(True)
+        check()
+        check()
+        lose.append(True)
+    assert [name for name in lake.tables.load_table(table).metadata.refs if name.startswith(LEASE)] == []
+
+
+def test_a_lease_that_is_nearly_over_is_renewed_before_a_step(lake: Lake, table: TableIdentifier) -> None:
+    lake.tables.write_data(table, events(0), mode="append")
+    clock = [time.time()]
+    with leased(lake.tables, table, clock=lambda: clock[0]) as check:
+        clock[0] += 4000  # this process stood still, and nobody took the lease over
+        check()
+        there = holder_of(lake.tables.load_table(table))
+        assert there is not None
+        assert there.until_ms > clock[0] * 1000
+
+
+def test_the_names_of_leases_are_floes_own(lake: Lake, table: TableIdentifier) -> None:
+    lake.tables.write_data(table, events(0), mode="append")
+    with pytest.raises(ConfigurationError, match="choose another"):
+        lake.tables.create_tag(table, "floe-lease")
+    lake.spark.sql(f"ALTER TABLE {table_name(table)} CREATE BRANCH `floe-lease`")
+    with pytest.raises(ConfigurationError, match="rename it"):
+        lake.tables.compact_table(table)
+    assert "floe-lease" in lake.tables.load_table(table).metadata.refs
 
 
 @pytest.mark.parametrize("days_", [0, -1, float("nan"), True, 1e9])

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.engines import BY_DAY, days, events, rows_of
 from tests.lakes import open_manager
@@ -18,7 +19,7 @@ from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ExpireReport, Step
 from floe_core.policy import MaintenanceConfig
-from floe_core.records import read_records, records_path
+from floe_core.records import Recorder, read_records, records_path
 from floe_iceberg.health import Light, findings, look
 from floe_iceberg.leases import leased
 from floe_iceberg.listing import canonical, list_files
@@ -384,3 +385,191 @@ def test_a_plan_is_made_without_spark(tmp_path: Path) -> None:
         manager.write_data(table, events(0, note=str(number)), mode="append")
     facts = look(manager.load_table(table), MaintenanceConfig(), now=datetime.now(timezone.utc))
     assert (facts.compactable_files, len(facts.expiring.snapshots)) == (6, 0)
+
+
+# What somebody else still needs ---------------------------------------------------------------------------------
+
+
+def set_back(path: Path) -> None:
+    old = time.time() - timedelta(days=4).total_seconds()
+    os.utime(path, (old, old))
+
+
+def test_a_table_whose_name_floe_does_not_take_keeps_its_files(at_once: Lake, table: TableIdentifier) -> None:
+    untidy(at_once, table)
+    location = at_once.tables.load_table(table).location()
+    name = f"lake.`{table.namespace[0]}`.`child tab`"
+    at_once.spark.sql(f"CREATE TABLE {name} (n INT) USING iceberg LOCATION '{location}/data/child'")
+    at_once.spark.sql(f"INSERT INTO {name} VALUES (1)")
+    for path in Path(canonical(location), "data", "child").rglob("*"):
+        set_back(path)
+    outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
+    assert outcome.outcome is Outcome.NOTHING
+    assert "child tab" in outcome.skipped[0][1]
+    with pytest.raises(FloeStorageError, match="child tab"):
+        at_once.tables.remove_orphans(table, dry_run=False)
+    assert at_once.spark.sql(f"SELECT n FROM {name}").count() == 1
+    at_once.spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_table_that_is_registered_twice_is_not_expired(at_once: Lake, table: TableIdentifier) -> None:
+    untidy(at_once, table, orphan=False)
+    second = TableIdentifier(namespace=table.namespace, name="second")
+    at_once.tables.register_table(second, at_once.tables.load_table(table).metadata_location)
+    rows = rows_of(at_once.tables.scan(second).to_arrow())
+    at_once.tables.write_data(table, events(5), mode="overwrite")
+    time.sleep(1.1)
+    outcome = one(list(Maintenance(at_once).run([table], [Step.EXPIRE])))
+    assert outcome.outcome is Outcome.NOTHING
+    assert f"'{second}' is the same table as '{table}'" in outcome.skipped[0][1]
+    with pytest.raises(FloeStorageError, match="is the same table"):
+        expire_now(at_once, table)
+    assert rows_of(at_once.tables.scan(second).to_arrow()) == rows
+    at_once.tables.drop_table(second)
+    assert expire_now(at_once, table).snapshots
+
+
+def test_files_that_another_table_wrote_here_once_are_no_orphans(at_once: Lake, table: TableIdentifier) -> None:
+    untidy(at_once, table)
+    other = TableIdentifier(namespace=table.namespace, name="guest")
+    place = f"{at_once.tables.load_table(table).location()}/data/guest"
+    at_once.tables.write_data(other, events(0), mode="append", properties={"write.data.path": place})
+    with at_once.tables.load_table(other).transaction() as changes:
+        changes.remove_properties("write.data.path")
+    for path in Path(canonical(place)).rglob("*.parquet"):
+        set_back(path)
+    with pytest.raises(FloeStorageError, match=f"belongs to '{other}', so it is no orphan"):
+        at_once.tables.remove_orphans(table, dry_run=False)
+    assert at_once.tables.scan(other).to_arrow().num_rows == 10
+    at_once.tables.drop_table(other)
+
+
+def test_an_expiry_asked_for_by_hand_keeps_what_a_consumer_has_not_read(at_once: Lake, table: TableIdentifier) -> None:
+    made = [at_once.tables.write_data(table, events(number), mode="append") for number in range(4)]
+    at_once.tables.move_tag(table, "floe-cursor-silver-12345678", made[1].snapshot_id)
+    with at_once.tables.load_table(table).transaction() as changes:
+        changes.set_properties({"history.expire.max-ref-age-ms": "1"})
+    time.sleep(0.1)
+    assert set(expire_now(at_once, table).snapshots) == {made[0].snapshot_id}
+    assert "floe-cursor-silver-12345678" in at_once.tables.load_table(table).metadata.refs
+
+
+def test_a_table_whose_refs_age_keeps_the_lease(at_once: Lake, table: TableIdentifier) -> None:
+    untidy(at_once, table)
+    with at_once.tables.load_table(table).transaction() as changes:
+        changes.set_properties({"history.expire.max-ref-age-ms": "1"})
+    outcome = one(list(Maintenance(at_once).run([table])))
+    assert (outcome.outcome, outcome.reason) == (Outcome.DONE, "")
+    assert [report.step for report in outcome.reports] == [Step.COMPACT, Step.EXPIRE, Step.ORPHANS]
+
+
+# Nothing is wrong -----------------------------------------------------------------------------------------------
+
+
+def test_somebody_who_writes_during_an_expiry_makes_no_error(
+    at_once: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata files that go by right, and snapshots that the write has made old enough."""
+    untidy(at_once, table, orphan=False)
+    said = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    with at_once.tables.load_table(table).transaction() as changes:
+        changes.set_properties(said)
+
+    def and_write(*args: Any, **named: Any) -> list[dict[str, Any]]:
+        rows = call(*args, **named)
+        for number in range(3):
+            at_once.tables.write_data(table, events(1, note=f"new {number}"), mode="append")
+        return rows
+
+    monkeypatch.setattr(expire_module, "call", and_write)
+    moment = datetime.now(timezone.utc)
+    report = at_once.tables.require_compute().expire_snapshots(table, older_than=moment, keep_last=2)
+    assert len(report.snapshots) == 3
+
+
+def test_files_that_lay_elsewhere_once_make_no_error(at_once: Lake, table: TableIdentifier, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    said = {"write.data.path": f"file://{elsewhere}"}
+    at_once.tables.write_data(table, events(0), mode="append", properties=said)
+    with at_once.tables.load_table(table).transaction() as changes:
+        changes.remove_properties("write.data.path")
+    at_once.tables.write_data(table, events(1), mode="overwrite")
+    at_once.tables.write_data(table, events(2), mode="append")
+    assert list(elsewhere.rglob("*.parquet"))
+    expire_now(at_once, table)
+    assert list(elsewhere.rglob("*.parquet")) == []
+
+
+# Not again every night ------------------------------------------------------------------------------------------
+
+
+def nothing_more(lake: Lake, table: TableIdentifier) -> TableOutcome:
+    first = one(list(Maintenance(lake).run([table])))
+    assert first.outcome is Outcome.DONE, first
+    time.sleep(1.1)
+    one(list(Maintenance(lake).run([table], [Step.EXPIRE])))
+    second = one(list(Maintenance(lake).run([table])))
+    assert (second.outcome, second.reports) == (Outcome.NOTHING, ())
+    return first
+
+
+def test_manifests_of_an_earlier_partitioning_become_fewer_once(at_once: Lake, table: TableIdentifier) -> None:
+    for number in range(22):
+        at_once.tables.write_data(table, events(number), mode="append", partition_by=BY_DAY)
+    at_once.tables.evolve_partitions(table, [])
+    for number in range(2):
+        at_once.tables.write_data(table, events(number), mode="append")
+    with at_once.tables.load_table(table).transaction() as changes:
+        changes.set_properties({"floe.maintenance.compact.min-files": "100"})
+    assert Step.MANIFESTS in [report.step for report in nothing_more(at_once, table).reports]
+
+
+def test_rows_too_large_for_the_target_are_left_as_they_are(at_once: Lake, table: TableIdentifier) -> None:
+    large = [os.urandom(50_000).hex() for _ in range(20)]
+    for number in range(2):
+        at_once.tables.write_data(table, pa.table({"note": large[number * 10 : number * 10 + 10]}), mode="append")
+    with at_once.tables.load_table(table).transaction() as changes:
+        changes.set_properties({"floe.maintenance.compact.target-file-size": "500KB"})
+    time.sleep(1.1)
+    nothing_more(at_once, table)
+
+
+def test_files_that_iceberg_hides_are_not_planned(at_once: Lake, table: TableIdentifier) -> None:
+    untidy(at_once, table, orphan=False)
+    root = Path(canonical(at_once.tables.load_table(table).location()))
+    (root / "data" / "_x=1").mkdir()
+    for name in ("metadata/version-hint.text", "data/_x=1/a.parquet", "data/.hidden"):
+        (root / name).write_bytes(b"1")
+        set_back(root / name)
+    outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
+    assert (outcome.outcome, outcome.skipped) == (Outcome.NOTHING, ())
+
+
+def test_a_table_without_countable_columns_has_no_statistics(at_once: Lake, table: TableIdentifier) -> None:
+    said = {"floe.maintenance.statistics": "true"}
+    at_once.tables.write_data(table, pa.table({"a": [[1, 2]]}), mode="append", properties=said)
+    outcome = one(list(Maintenance(at_once).run([table], [Step.STATISTICS])))
+    assert outcome.outcome is Outcome.NOTHING
+    assert "could be counted" in outcome.skipped[0][1]
+
+
+def test_statistics_are_computed_once_for_each_change(at_once: Lake, table: TableIdentifier) -> None:
+    said = {"floe.maintenance.statistics": "true"}
+    at_once.tables.write_data(table, events(0), mode="append", properties=said)
+    steps = [Step.STATISTICS]
+    assert one(list(Maintenance(at_once).run([table], steps))).outcome is Outcome.DONE
+    assert one(list(Maintenance(at_once).run([table], steps))).outcome is Outcome.NOTHING
+    at_once.tables.write_data(table, events(1), mode="append")
+    assert one(list(Maintenance(at_once).run([table], steps))).outcome is Outcome.DONE
+
+
+def test_a_record_survives_what_was_cut_off_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "maintenance.jsonl"
+    path.write_text('{"at": "20')
+    recorder = Recorder(path)
+    report = ExpireReport(
+        table="x.y", older_than=datetime.now(timezone.utc), keep_last=1, files_removed=("a\u2028b", "c" * 3_000_000)
+    )
+    recorder.write("x.y", Step.EXPIRE, "done", reason="r", policy={}, report=report)
+    (record,) = read_records(path)
+    assert record.removed == report.files_removed

@@ -81,6 +81,10 @@ def test_the_nearest_namespace_decides(
         ({"floe.maintenance.orphans.older-than": "10d"}, {"orphans.older_than": timedelta(days=10)}),
         ({"floe.maintenance.statistics": "true"}, {"statistics": True}),
         ({"floe.maintenance.enabled": "false"}, {"enabled": False}),
+        # As good as never.
+        ({"history.expire.max-snapshot-age-ms": str(2**63 - 1)}, {"expire.older_than": timedelta(days=36_500)}),
+        # Nobody asks what else a table says that is left alone.
+        ({"floe.maintenance.enabled": "false", "history.expire.min-snapshots-to-keep": "0"}, {"enabled": False}),
         # Iceberg's own words count where somebody changed them.
         ({"history.expire.max-snapshot-age-ms": "172800000"}, {"expire.older_than": timedelta(days=2)}),
         ({"history.expire.min-snapshots-to-keep": "77"}, {"expire.keep_last": 77}),
@@ -141,8 +145,8 @@ def test_a_table_that_says_nonsense_is_refused_by_name(properties: dict[str, str
         ("{schedule: '0 99 * * *'}", "maintenance", "0 3 * * *"),
         ("{schedule: '0 0 3 * * *'}", "maintenance", "0 3 * * *"),
         ("{schedule: '@nightly'}", "maintenance", "@daily"),
-        ("{compact: {strategy: zorder}}", "maintenance.compact", "columns"),
-        ("{compact: {columns: [a]}}", "maintenance.compact", "binpack keeps the order"),
+        ("{compact: {strategy: zorder}}", "maintenance", "zorder needs columns"),
+        ("{compact: {columns: [a]}}", "maintenance", "binpack keeps the order"),
         ("{compact: {min_files: 1}}", "maintenance.compact.min_files", "greater than or equal to 2"),
     ],
 )
@@ -209,3 +213,18 @@ def test_an_enforcer_of_ones_own_decides() -> None:
 @pytest.mark.parametrize("cron", ["0 3 * * *", "*/15 0-6,22 1,15 jan-mar mon-fri", "30 2 * * 7", "@daily"])
 def test_a_schedule_is_a_cron_schedule(cron: str) -> None:
     assert MaintenanceConfig(schedule=cron).schedule == cron
+
+
+def test_half_of_a_policy_is_laid_over_the_other_half() -> None:
+    config = MaintenanceConfig.model_validate(
+        {"compact": {"strategy": "sort", "columns": ["a"]}, "namespaces": {"bronze": {"compact": {"columns": ["b"]}}}}
+    ).resolved()
+    policy = of(config)
+    assert (policy.compact.strategy, policy.compact.columns) == (CompactionStrategy.SORT, ("b",))
+    assert of(config, {"floe.maintenance.compact.columns": "c,d"}).compact.columns == ("c", "d")
+
+
+def test_a_table_may_be_maintained_in_a_namespace_that_is_not() -> None:
+    config = MaintenanceConfig.model_validate({"namespaces": {"bronze": {"enabled": False}}}).resolved()
+    assert not of(config).enabled
+    assert of(config, {"floe.maintenance.enabled": "true"}).enabled

@@ -37,6 +37,8 @@ _ICEBERGS = {
     "write.target-file-size-bytes": ("compact", "target_file_size"),
 }
 
+# A hundred years: more is a way to say never.
+_LONGEST_MS = 100 * 365 * 86_400_000
 # The least and the largest number of each field of a cron schedule.
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
@@ -76,14 +78,6 @@ class CompactPolicy(Settings):
     strategy: CompactionStrategy = CompactionStrategy.BIN_PACK
     columns: tuple[str, ...] = Field(default=(), description="to sort by; without them, the table's own sort order")
     min_files: int = Field(default=5, ge=2, description="as many small files in a partition are worth the work")
-
-    @model_validator(mode="after")
-    def _check_columns(self) -> Self:
-        if self.strategy is CompactionStrategy.Z_ORDER and not self.columns:
-            raise ValueError("strategy zorder needs columns: [a, b]")
-        if self.strategy is CompactionStrategy.BIN_PACK and self.columns:
-            raise ValueError("columns are for strategy sort and zorder; binpack keeps the order of rows")
-        return self
 
 
 class OrphanPolicy(Settings):
@@ -147,6 +141,12 @@ class MaintenanceConfig(MaintenancePolicy):
         return self
 
     def _problems(self, policy: MaintenancePolicy) -> Iterator[str]:
+        if not policy.enabled:
+            return
+        if policy.compact.strategy is CompactionStrategy.Z_ORDER and not policy.compact.columns:
+            yield "compact.strategy: zorder needs columns: [a, b]"
+        if policy.compact.strategy is CompactionStrategy.BIN_PACK and policy.compact.columns:
+            yield "compact.columns: they are for strategy sort and zorder; binpack keeps the order of rows"
         if policy.expire.older_than < self.retry_window:
             yield (
                 f"expire.older_than: {duration_text(policy.expire.older_than)} is shorter than the "
@@ -191,6 +191,8 @@ def policy_of(
     policy = found or MaintenancePolicy(**{name: getattr(config, name) for name in MaintenancePolicy.model_fields})
     said = {key: value for key, value in properties.items() if key in _ICEBERGS and given.get(key) != value}
     own = {key: value for key, value in properties.items() if key.startswith(PROPERTY_PREFIX)}
+    if own.get(f"{PROPERTY_PREFIX}enabled", str(policy.enabled)).lower() == "false":
+        return policy.model_copy(update={"enabled": False})  # whatever else is said is not asked for
     if said or own:
         try:
             policy = _over(policy, MaintenancePolicy.model_validate(_nested(said, own)))
@@ -214,7 +216,7 @@ def _nested(icebergs: Mapping[str, str], own: Mapping[str, str]) -> dict[str, An
         part, name = _ICEBERGS[key]
         if not value.strip().isdecimal():
             raise ConfigurationError(f"table property {key} is {value!r}; it must be a whole number")
-        number = int(value)
+        number = min(int(value), _LONGEST_MS) if name == "older_than" else int(value)
         said.setdefault(part, {})[name] = timedelta(milliseconds=number) if name == "older_than" else number
     for key, value in own.items():
         path = [part.replace("-", "_") for part in key.removeprefix(PROPERTY_PREFIX).split(".")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
@@ -193,8 +193,9 @@ class ComputePlugin(Plugin):
 
     @abstractmethod
     def expire_snapshots(
-        self, identifier: TableIdentifier, *, older_than: datetime, keep_last: int
-    ) -> ExpireReport: ...
+        self, identifier: TableIdentifier, *, older_than: datetime, keep_last: int, neighbours: Any = None
+    ) -> ExpireReport:
+        """`neighbours` are the other tables of the catalog, for whoever has looked at them already."""
 
     @abstractmethod
     def compact(
@@ -218,9 +219,8 @@ class ComputePlugin(Plugin):
         *,
         older_than: datetime,
         dry_run: bool = True,
-        locations: Mapping[TableIdentifier, Collection[str]] | None = None,
-    ) -> OrphansReport:
-        """`locations` says where the tables of the catalog are, for whoever knows it already."""
+        neighbours: Any = None,
+    ) -> OrphansReport: ...
 
     @abstractmethod
     def compute_statistics(self, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport: ...

@@ -80,11 +80,20 @@ class Recorder:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            left = line.encode()
+            left = line.encode() if self._ends_whole() else b"\n" + line.encode()
             while left:  # a line with many files may be more than is taken at once
                 left = left[os.write(handle, left) :]
         finally:
             os.close(handle)
+
+    def _ends_whole(self) -> bool:
+        """Does the last line have its end? A disk that was full, or a machine that lost its power, cut it off."""
+        with self.path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            if file.tell() == 0:
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -93,7 +102,7 @@ def read_records(path: Path) -> Iterator[Record]:
         return
     open_steps: dict[tuple[str, str, Step], Record] = {}
     found: list[Record] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             one = Record.model_validate(json.loads(line))
         except (ValueError, ValidationError):

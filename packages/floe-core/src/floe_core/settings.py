@@ -23,6 +23,7 @@ from floe_core.references import is_reference
 __all__ = ["Duration", "Secret", "Settings", "Shown", "Size", "Text", "duration_text"]
 
 _DURATION = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LONGEST = timedelta(days=36_500)
 _SIZES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
 
 
@@ -51,9 +52,12 @@ def _parse_duration(value: Any) -> Any:
     found = re.fullmatch(r"(\d+)([smhd])", value) if isinstance(value, str) else None
     if found:
         try:
-            return timedelta(**{_DURATION[found[2]]: int(found[1])})
+            duration = timedelta(**{_DURATION[found[2]]: int(found[1])})
         except OverflowError:
-            raise ValueError(f"{value} is longer than any calendar") from None
+            duration = timedelta.max
+        if duration > _LONGEST:
+            raise ValueError(f"{value} is longer than a hundred years; write 36500d for as good as ever")
+        return duration
     if isinstance(value, timedelta):
         return value
     raise ValueError("write a duration as a whole number and a unit: 90s, 30m, 12h or 7d")

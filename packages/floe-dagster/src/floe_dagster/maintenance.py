@@ -2,6 +2,7 @@
 
 # No postponed annotations here: Dagster looks at those of the op while it is made.
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ __all__ = ["MAINTENANCE_JOB", "MaintenanceOptions", "StoredAsset", "create_maint
 MAINTENANCE_JOB = "floe_maintenance"
 _SCHEDULE = "floe_maintenance_schedule"
 _OP = "floe_maintain"
+# For so long, what other runs do is taken as it was.
+_FRESH_SECONDS = 2.0
 # Characters of a reason.
 _LONGEST = 1000
 
@@ -188,6 +191,8 @@ class _Run:
         self._tables = tables
         self._assets = {table: key for key, table in tables.items()}
         self._maintenance = Maintenance(lake, enforcer=enforcer, busy=self._busy, watch=self._watch)
+        self._in_progress: list[tuple[DagsterRun, set[AssetKey]]] = []
+        self._looked_at = float("-inf")
         # Data files before and after compaction.
         self._files: dict[TableIdentifier, tuple[int, int]] = {}
 
@@ -219,10 +224,8 @@ class _Run:
         if staged:
             return f"a write that began at {staged[0].isoformat(timespec='seconds')} is staged on a branch"
         instance = self._context.instance
-        for run in instance.get_runs(filters=RunsFilter(statuses=list(IN_PROGRESS_RUN_STATUSES))):
-            if run.run_id == self._context.run_id:
-                continue
-            for key in sorted(_unwritten(instance, run)):
+        for run, unwritten in self._others():
+            for key in sorted(unwritten):
                 if self._table_of(key) != identifier:
                     continue
                 told = f"run {run.run_id[:8]} is materializing {key.to_user_string()}"
@@ -233,6 +236,15 @@ class _Run:
                     f"(maintenance.longest_job): it is taken for dead"
                 )
         return None
+
+    def _others(self) -> list[tuple[DagsterRun, set[AssetKey]]]:
+        """The other runs in progress and what they have still to write; looked up anew after a few seconds."""
+        if time.monotonic() > self._looked_at + _FRESH_SECONDS:
+            instance = self._context.instance
+            runs = instance.get_runs(filters=RunsFilter(statuses=list(IN_PROGRESS_RUN_STATUSES)))
+            self._in_progress = [(run, _unwritten(instance, run)) for run in runs if run.run_id != self._context.run_id]
+            self._looked_at = time.monotonic()
+        return self._in_progress
 
     def _table_of(self, key: AssetKey) -> TableIdentifier | None:
         """The table of an asset; of one that is not of these definitions, the one that its key says."""

@@ -28,6 +28,8 @@ LAST_MAINTENANCE = "floe.last-maintenance"
 # As Iceberg's own planner: smaller or larger than this share of the target is worth rewriting.
 _TOO_SMALL, _TOO_LARGE = 0.75, 1.8
 _STRETCHED = 1.1
+# Iceberg looks only after so many rows whether a file is large enough: one with fewer cannot be split.
+_LEAST_ROWS = 1000
 _MANIFEST_BYTES = 8 * 2**20
 _MANY_MANIFESTS = 20
 
@@ -93,6 +95,7 @@ class _Group:
     """The data files of one partition, and the deletes that lie in it; by sequence numbers, which tell their order."""
 
     sizes: list[int] = field(default_factory=list)
+    whole: set[int] = field(default_factory=set)  # the places of files with so few rows that they stay as they are
     oldest: int = 2**63
     newest_delete: int = -1
 
@@ -101,8 +104,12 @@ class _Group:
         target = policy.target_file_size
         if self.newest_delete >= self.oldest:  # one that is older than all files takes nothing away any more
             return self.sizes
-        odd = [size for size in self.sizes if size < target * _TOO_SMALL or size > target * _TOO_LARGE]
-        if any(size > target * _TOO_LARGE for size in odd):
+        small = [size for size in self.sizes if size < target * _TOO_SMALL]
+        large = [
+            size for place, size in enumerate(self.sizes) if size > target * _TOO_LARGE and place not in self.whole
+        ]
+        odd = small + large
+        if large:
             return odd
         enough = len(odd) >= policy.min_files or (len(odd) > 1 and sum(odd) > target)
         return odd if enough and _files_of(sum(odd), target) < len(odd) else []
@@ -168,6 +175,8 @@ def _of_files(table: Table, manifests: list[ManifestFile], policy: CompactPolicy
             one, number = entry.data_file, entry.sequence_number or 0
             group = groups[str(one.partition) if is_present else ""]
             if one.content is DataFileContent.DATA:
+                if one.record_count <= _LEAST_ROWS:
+                    group.whole.add(len(group.sizes))
                 group.sizes.append(one.file_size_in_bytes)
                 group.oldest = min(group.oldest, number)
                 rows += one.record_count
@@ -245,7 +254,7 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
                 f"{maintain} compact",
             )
         )
-    if facts.delete_files:
+    if facts.delete_files and facts.compactable_files:
         found.append(
             Finding(
                 Light.RED if facts.delete_ratio >= 0.3 else Light.YELLOW,

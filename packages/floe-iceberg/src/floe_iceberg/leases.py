@@ -34,17 +34,17 @@ from floe_core.errors import (
     CatalogConnectionError,
     CommitStateUnknownError,
     ConcurrencyConflictError,
+    ConfigurationError,
     FloeError,
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
 from floe_core.telemetry import warn
 from floe_iceberg.errors import translated
-from floe_iceberg.refs import commit_refs
+from floe_iceberg.refs import FOREVER_MS, LEASE, commit_refs
 
 __all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased", "refuse_held"]
 
-LEASE = "floe-lease"
 _NAMED = re.compile(rf"{LEASE}-(\d+)-(.+)-([0-9a-f]{{12}})")
 _SECONDS = 900.0
 _ATTEMPTS = 10
@@ -113,17 +113,16 @@ def leased(
         leaving: The properties that the table is given together with the lease's end.
     """
     lease = _Lease(manager, identifier, seconds, clock)
-    lease.take()
     ended = threading.Event()
     keeper = threading.Thread(target=lease.keep, args=(ended,), name="floe-lease", daemon=True)
-    keeper.start()
     properties: Mapping[str, str] = {}
     try:
+        lease.take()
+        keeper.start()
         yield lease.check
         properties = leaving()
     finally:
         ended.set()
-        keeper.join()
         lease.give_back(properties)
 
 
@@ -137,7 +136,8 @@ class _Lease:
         self._clock = clock
         host = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "somewhere"
         self._name = f"{host}_{os.getpid()}"
-        self._tag = ""
+        self._tried: set[str] = set()  # names that may have come to be: the answer to a commit can be lost
+        self._ended = False
         self._lock = threading.Lock()  # its keeper and whoever works both put new names in place
 
     def take(self) -> None:
@@ -145,12 +145,17 @@ class _Lease:
             with attempt, translated("take_lease", self._identifier):
                 table = self._manager.load_table(self._identifier)
                 there = holder_of(table)
-                if there is not None and there.tag == self._tag:
+                if self._is_ours(there):
                     return  # the answer to taking it was lost
                 refuse_held(table, self._identifier, self._clock())
-                if there is None and LEASE in table.metadata.refs:
+                left = table.metadata.refs.get(LEASE)
+                if left is not None and left.snapshot_ref_type is not SnapshotRefType.TAG:
+                    raise ConfigurationError(
+                        f"'{self._identifier}' has a branch {LEASE!r}, which is the name of Floe's lease; rename it"
+                    )
+                if there is None and left is not None:
                     # What is left of a lease of which somebody removed the other half.
-                    expected: dict[str, int | None] = {LEASE: table.metadata.refs[LEASE].snapshot_id}
+                    expected: dict[str, int | None] = {LEASE: left.snapshot_id}
                     commit_refs(table, expected, [RemoveSnapshotRefUpdate(ref_name=LEASE)])
                     table = self._manager.load_table(self._identifier)
                 self._replace(table, there.tag if there else None)
@@ -170,9 +175,8 @@ class _Lease:
             with attempt, translated("renew_lease", self._identifier), self._lock:
                 table = self._manager.load_table(self._identifier)
                 there = holder_of(table)
-                if there is None or there.tag != self._tag:
-                    return
-                self._replace(table, self._tag)
+                if there is not None and self._is_ours(there) and not self._ended:
+                    self._replace(table, there.tag)
 
     def check(self) -> None:
         """Raise if somebody else took the lease over, because this process stood still for too long.
@@ -183,37 +187,47 @@ class _Lease:
             with attempt, translated("renew_lease", self._identifier), self._lock:
                 table = self._manager.load_table(self._identifier)
                 there = holder_of(table)
-                self._refuse_lost(there)
+                if there is None or not self._is_ours(there):
+                    raise self._lost()
                 head = table.current_snapshot()
-                if head is not None and head.snapshot_id != table.metadata.refs[self._tag].snapshot_id:
-                    self._replace(table, self._tag)
+                moved = head is not None and head.snapshot_id != table.metadata.refs[there.tag].snapshot_id
+                if moved or there.until_ms - self._now() < self._seconds * 1000 / 2:
+                    self._replace(table, there.tag)
 
-    def _refuse_lost(self, there: Holder | None) -> None:
-        if there is None or there.tag != self._tag:
-            raise LeaseHeldError(
-                f"the lease on '{self._identifier}' was lost: this process stood still for longer than "
-                f"{self._seconds:g} s, or somebody removed the tag. What was done is complete; run it again"
-            )
+    def _is_ours(self, there: Holder | None) -> bool:
+        return there is not None and there.tag in self._tried
+
+    def _lost(self) -> LeaseHeldError:
+        return LeaseHeldError(
+            f"the lease on '{self._identifier}' was lost: this process stood still for longer than "
+            f"{self._seconds:g} s, or somebody removed the tag. What was done is complete; run it again"
+        )
 
     def give_back(self, properties: Mapping[str, str]) -> None:
         """End the lease; if that fails it ends by itself, and what was done stays done."""
         try:
-            for attempt in _patiently():
-                with attempt, translated("end_lease", self._identifier):
-                    table = self._manager.load_table(self._identifier)
-                    if self._tag not in table.metadata.refs:
-                        return
-                    updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=self._tag)]
-                    expected: dict[str, int | None] = {self._tag: table.metadata.refs[self._tag].snapshot_id}
-                    if LEASE in table.metadata.refs:
-                        updates.append(RemoveSnapshotRefUpdate(ref_name=LEASE))
-                    if properties:
-                        updates.append(SetPropertiesUpdate(updates=dict(properties)))
-                    commit_refs(table, expected, updates)
+            with self._lock:
+                self._ended = True
+                self._give_back(properties)
         except TableNotFoundError:
             pass  # nobody will ask for it again
         except FloeError as exc:
             warn("the lease was not given back, and ends by itself", table=str(self._identifier), reason=str(exc))
+
+    def _give_back(self, properties: Mapping[str, str]) -> None:
+        for attempt in _patiently():
+            with attempt, translated("end_lease", self._identifier):
+                table = self._manager.load_table(self._identifier) if self._tried else None
+                there = holder_of(table) if table is not None else None
+                if table is None or there is None or not self._is_ours(there):
+                    return
+                updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=there.tag)]
+                expected: dict[str, int | None] = {there.tag: table.metadata.refs[there.tag].snapshot_id}
+                if LEASE in table.metadata.refs:
+                    updates.append(RemoveSnapshotRefUpdate(ref_name=LEASE))
+                if properties:
+                    updates.append(SetPropertiesUpdate(updates=dict(properties)))
+                commit_refs(table, expected, updates)
 
     def _replace(self, table: Table, before: str | None) -> None:
         """Put a new name in the place of the one that was looked at, or of none, in one commit."""
@@ -221,34 +235,25 @@ class _Lease:
         if head is None:
             raise ConcurrencyConflictError(f"'{self._identifier}' has no snapshot yet, and so nothing to maintain")
         tag = f"{LEASE}-{int(self._now() + self._seconds * 1000)}-{self._name}-{uuid.uuid4().hex[:12]}"
-        updates: list[TableUpdate] = []
-        expected: dict[str, int | None] = {tag: None}
-        if before is None:
-            expected[LEASE] = None
-            updates.append(_tag(LEASE, head.snapshot_id))
-        else:
+        expected: dict[str, int | None] = {tag: None, before or LEASE: None}
+        updates: list[TableUpdate] = [_tag(LEASE, head.snapshot_id), _tag(tag, head.snapshot_id)]
+        if before is not None:
             expected[before] = table.metadata.refs[before].snapshot_id
-            updates += [RemoveSnapshotRefUpdate(ref_name=before), _tag(LEASE, head.snapshot_id)]
-        self._tag, held = tag, self._tag
-        try:
-            commit_refs(table, expected, [*updates, _tag(tag, head.snapshot_id)])
-        except CommitStateUnknownError:
-            raise
-        except Exception:
-            self._tag = held
-            raise
+            updates.insert(0, RemoveSnapshotRefUpdate(ref_name=before))
+        self._tried.add(tag)
+        commit_refs(table, expected, updates)
 
     def _now(self) -> float:
         return self._clock() * 1000
 
 
 def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    # Without an age of its own: Iceberg counts it from the snapshot's time, and would take the tag away under us.
+    # Never too old: Iceberg counts a tag's age from the snapshot's time, and would take it away under us.
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG,
         snapshot_id=snapshot_id,
-        max_ref_age_ms=None,
+        max_ref_age_ms=FOREVER_MS,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -15,6 +15,10 @@ from floe_core.identifiers import TableIdentifier
 from floe_iceberg.errors import translated
 
 __all__ = ["Listed", "canonical", "canonical_set", "is_below", "is_hidden", "list_files", "location_of"]
+
+
+# Where tables of Hadoop catalogs say which of their metadata files is the newest.
+_HINT = "version-hint.text"
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,14 @@ def list_files(table: Table, identifier: TableIdentifier) -> dict[str, Listed]:
     }
 
 
-def is_hidden(path: str, location: str) -> bool:
-    """Is it one of the files that Iceberg leaves alone, whoever they belong to? A partition's folder is none."""
-    below = path[len(location) :].strip("/").split("/")
-    return any(part[:1] in (".", "_") and "=" not in part for part in below)
+def is_hidden(path: str, location: str, fields: Collection[str]) -> bool:
+    """Is it one of the files that Iceberg leaves alone, whoever they belong to?
+
+    A folder of a partition is none, whatever its field is called.
+    """
+    *folders, name = path[len(location) :].strip("/").split("/")
+    hidden = [part for part in folders if part[:1] in (".", "_") and part.partition("=")[0] not in fields]
+    return bool(hidden) or name[:1] in (".", "_") or name == _HINT
 
 
 def canonical_set(paths: Iterable[str]) -> set[str]:

@@ -227,6 +227,23 @@ class Namespaces:
         found = [tuple(one) for one in self._catalog.list_namespaces(levels)]
         return [one for one in found if len(one) > len(levels) and one[: len(levels)] == levels]
 
+    def every_table(self) -> Iterator[Identifier]:
+        """The names of all tables, those that Floe would not take included."""
+        waiting: list[Identifier] = [()]
+        seen: set[Identifier] = set()
+        with translated("list_tables", self._catalog.name, namespace=True):
+            while waiting:
+                levels = waiting.pop()
+                if levels in seen:
+                    continue
+                seen.add(levels)
+                try:
+                    waiting += self._listed(levels)
+                    if levels:
+                        yield from (tuple(one) for one in self._catalog.list_tables(levels))
+                except NoSuchNamespaceError:
+                    continue  # dropped by somebody else since it was listed
+
     def _children(self, parent: Namespace | None) -> list[Namespace]:
         levels = parent.levels if parent else ()
         with translated("list_namespaces", parent or self._catalog.name, namespace=True):

@@ -23,6 +23,8 @@ from floe_core.identifiers import TableIdentifier, check_name
 
 __all__ = [
     "CURSOR_PREFIX",
+    "FOREVER_MS",
+    "LEASE",
     "commit_refs",
     "create_ref",
     "discard",
@@ -40,6 +42,10 @@ __all__ = [
 
 # Tags that keep what an asset consumed last: the snapshots after them are still needed.
 CURSOR_PREFIX = "floe-cursor-"
+# The tag of whoever maintains a table, and what the names of its companions begin with.
+LEASE = "floe-lease"
+# As long as Iceberg can count: longer than whatever a table says about the age of refs.
+FOREVER_MS = 2**63 - 1
 _STAGING = re.compile(r"floe_([0-9a-f]+)_[0-9a-f]{12}")
 # As many snapshots as an error names.
 _TOLD = 5
@@ -70,6 +76,8 @@ def create_ref(
         check_name(name)
     except ValueError as exc:
         raise ConfigurationError(str(exc)) from None
+    if name.startswith(LEASE):
+        raise ConfigurationError(f"{kind.value} {name!r}: names that begin with {LEASE} are Floe's own; choose another")
     if max_age is not None and max_age <= timedelta(0):
         raise ConfigurationError(f"{kind.value} {name!r}: max_ref_age must be longer than nothing")
     if name in table.metadata.refs:
@@ -90,23 +98,20 @@ def create_ref(
 
 
 def move_tag(table: Table, identifier: TableIdentifier, name: str, snapshot_id: int) -> None:
-    """A tag at this snapshot: a new one, or the one that is there, moved in one commit."""
+    """A tag at this snapshot: a new one that no table property ages, or the one that is there, moved in one commit."""
     ref = table.metadata.refs.get(name)
-    if ref is None:
-        create_ref(table, identifier, name, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=None)
-        return
-    if ref.snapshot_ref_type is not SnapshotRefType.TAG:
+    if ref is not None and ref.snapshot_ref_type is not SnapshotRefType.TAG:
         raise ConfigurationError(f"{name!r} is a branch of '{identifier}', not a tag")
     known_snapshot(table, identifier, snapshot_id)
     update = SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG,
         snapshot_id=snapshot_id,
-        max_ref_age_ms=ref.max_ref_age_ms,
+        max_ref_age_ms=FOREVER_MS if ref is None else ref.max_ref_age_ms,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )
-    commit_refs(table, {name: ref.snapshot_id}, [update])
+    commit_refs(table, {name: None if ref is None else ref.snapshot_id}, [update])
 
 
 def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: SnapshotRefType) -> None:

@@ -26,16 +26,19 @@ class Expiring:
 
 
 def held_by_cursor(metadata: TableMetadata) -> tuple[str, int] | None:
-    """The consumer that is furthest behind: its tag, and the time of the snapshot it consumed last.
+    """The consumer that is furthest behind: its tag, and the time from which on all snapshots are needed.
 
-    What was appended after it is told by the snapshots that did so: they are needed until it has caught up.
+    What was appended after the one it consumed last is told by the snapshots that did so. Writers' clocks differ: none
+    of them, however old it says it is, may go before the consumer has caught up.
     """
-    cursors = [
-        (snapshot.timestamp_ms, name)
-        for name, ref in metadata.refs.items()
-        if name.startswith(CURSOR_PREFIX) and (snapshot := metadata.snapshot_by_id(ref.snapshot_id)) is not None
-    ]
-    return (min(cursors)[1], min(cursors)[0]) if cursors else None
+    cursors = {ref.snapshot_id: name for name, ref in metadata.refs.items() if name.startswith(CURSOR_PREFIX)}
+    least: int | None = None
+    found: tuple[str, int] | None = None
+    for one in ancestors_of(metadata.current_snapshot(), metadata):
+        least = one.timestamp_ms if least is None else min(least, one.timestamp_ms)
+        if one.snapshot_id in cursors:
+            found = cursors[one.snapshot_id], least
+    return found
 
 
 def expiring(metadata: TableMetadata, *, older_than_ms: int, keep_last: int, now_ms: int) -> Expiring:

@@ -51,6 +51,7 @@ from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
 from floe_iceberg.namespaces import Namespaces
+from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.physical import PhysicalMaintenance
 from floe_iceberg.purge import finish_purge, refuse_shared
@@ -385,6 +386,10 @@ class IcebergTableManager(PhysicalMaintenance):
 
     def list_tables(self, namespace: Namespace) -> list[TableIdentifier]:
         return self._namespaces.tables(namespace)
+
+    def neighbours(self) -> Neighbours:
+        """The other tables of the catalog, as they are from now on when first asked about."""
+        return Neighbours(self._catalog, self._namespaces.every_table)
 
     def drop_table(self, identifier: TableIdentifier, *, purge: bool = False) -> None:
         """Remove the table from the catalog; `purge` deletes the files that its metadata leads to, and sees them gone.

@@ -5,36 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
+from pyiceberg.types import PrimitiveType
 
-from floe_core.errors import FloeError, FloeStorageError
+from floe_core.errors import FloeError
 from floe_core.governance import FloorEnforcer, PolicyEnforcer, validated_retention
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
 from floe_iceberg.errors import translated
 from floe_iceberg.health import TableFacts, counted, look
-from floe_iceberg.listing import canonical, canonical_set, is_below, is_hidden, list_files, location_of
+from floe_iceberg.listing import canonical_set, is_hidden, list_files, location_of
+from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import is_shared
 from floe_iceberg.reachable import present_files
 
-if TYPE_CHECKING:
-    from floe_iceberg.tables import IcebergTableManager
-
-__all__ = [
-    "PlannedStep",
-    "TablePlan",
-    "locations_of",
-    "orphans_of",
-    "plan_table",
-    "refuse_shared_location",
-    "table_policy",
-]
-
-# Properties that send the files of a table elsewhere.
-_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+__all__ = ["PlannedStep", "TablePlan", "orphans_of", "plan_table", "table_policy"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +55,8 @@ def table_policy(
 ) -> MaintenancePolicy:
     """The policy of a table, with a retention that governance agreed to."""
     policy = policy_of(config, identifier, table.properties, given)
+    if not policy.enabled:
+        return policy
     asked = policy.expire.older_than
     agreed = validated_retention(enforcer or FloorEnforcer(), config.floor, identifier, asked)
     if agreed == asked:
@@ -82,14 +71,14 @@ def plan_table(
     *,
     now: datetime,
     only: Collection[Step],
-    locations: Callable[[], Mapping[TableIdentifier, Collection[str]]],
+    neighbours: Neighbours,
     known: TableFacts | None = None,
 ) -> TablePlan:
     """What the policy makes of what the table looks like.
 
     Args:
         only: The steps that were asked for.
-        locations: Tells where the tables of the catalog are, by `locations_of`; asked only for orphans.
+        neighbours: The other tables, which are asked only if something is to be deleted.
         known: What was seen of the table before; its files are looked at again only if it has changed since.
     """
     with translated("plan", identifier):
@@ -103,15 +92,17 @@ def plan_table(
     for step in (one for one in Step if one in only):
         if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):
             skipped.append((step, "the table says gc.enabled=false: its files may be another table's too"))
+        elif step is Step.STATISTICS and policy.statistics and not _is_countable(table):
+            skipped.append((step, "no column of the table has values that could be counted"))
+        elif step is Step.EXPIRE and facts.expiring and (why := _refused(neighbours.refuse_same, table, identifier)):
+            skipped.append((step, why))
         elif step is Step.ORPHANS:
-            try:
+            with translated("plan", identifier):
                 found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
-                if found:  # only then are all tables of the catalog asked where they lie
-                    refuse_shared_location(identifier, locations())
-            except FloeError as exc:
-                skipped.append((step, str(exc)))
-                continue
-            if found:
+            why = _refused(neighbours.refuse_below, table, identifier) if found else ""
+            if why:
+                skipped.append((step, why))
+            elif found:
                 reason = f"{counted(len(found), 'file')} that nothing refers to, untouched for {_days(policy)}"
                 steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
         else:
@@ -119,6 +110,18 @@ def plan_table(
             if planned is not None:
                 steps.append(planned)
     return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped))
+
+
+def _refused(check: Callable[[Table, TableIdentifier], None], table: Table, identifier: TableIdentifier) -> str:
+    try:
+        check(table, identifier)
+    except FloeError as exc:
+        return str(exc)
+    return ""
+
+
+def _is_countable(table: Table) -> bool:
+    return any(isinstance(one.field_type, PrimitiveType) for one in table.schema().fields)
 
 
 def _planned(step: Step, facts: TableFacts, policy: MaintenancePolicy) -> PlannedStep | None:
@@ -152,39 +155,13 @@ def orphans_of(table: Table, identifier: TableIdentifier, *, older_than: datetim
     """The files below the table's location that nothing leads to, last changed before a moment; and their sizes."""
     listed = list_files(table, identifier)
     location = location_of(table)
+    fields = {field.name for spec in table.metadata.partition_specs for field in spec.fields}
     old = {
-        path: one.size for path, one in listed.items() if one.modified < older_than and not is_hidden(path, location)
+        path: one.size
+        for path, one in listed.items()
+        if one.modified < older_than and not is_hidden(path, location, fields)
     }
     if not old:
         return {}
     needed = canonical_set(present_files(table))
     return {path: size for path, size in old.items() if path not in needed}
-
-
-def locations_of(manager: IcebergTableManager) -> dict[TableIdentifier, set[str]]:
-    """Where each table of the catalog keeps files."""
-    found: dict[TableIdentifier, set[str]] = {}
-    for namespace in manager.list_namespaces(recursive=True):
-        for identifier in manager.list_tables(namespace):
-            try:
-                table = manager.find_table(identifier)
-            except FloeError as exc:
-                raise FloeStorageError(
-                    f"it cannot be told where '{identifier}' keeps its files, and they must not be taken for orphans: "
-                    f"{exc}"
-                ) from exc
-            if table is not None:
-                named = [canonical(table.properties[key]) for key in _PATHS if key in table.properties]
-                found[identifier] = {location_of(table), *named}
-    return found
-
-
-def refuse_shared_location(identifier: TableIdentifier, locations: Mapping[TableIdentifier, Collection[str]]) -> None:
-    """Files of another table below this one's location would look like orphans."""
-    own = locations.get(identifier, ())
-    for other, theirs in locations.items():
-        if other != identifier and any(is_below(one, mine) for one in theirs for mine in own):
-            raise FloeStorageError(
-                f"files of '{other}' lie in or below the location of '{identifier}', where they would look like "
-                f"orphans; nothing was looked for or deleted. Give one of the tables another location"
-            )

@@ -59,7 +59,6 @@ _ATTEMPTS = 20
 _ATTEMPTS_MORE = 3
 _DOUBTFUL_ATTEMPTS = 5
 _LONGEST_WAIT_SECONDS = 3.0
-# How long a branch that its write left behind stays.
 _STAGED_FOR = timedelta(days=1)
 
 
@@ -181,9 +180,15 @@ class Commit:
                         SnapshotRefType.BRANCH,
                         snapshot_id=head.snapshot_id,
                         # Iceberg counts a branch's age from the time of its snapshot, which may be long ago.
-                        max_age=_STAGED_FOR + timedelta(seconds=max(0.0, time.time() - head.timestamp_ms / 1000)),
+                        max_age=self._staged_for()
+                        + timedelta(seconds=max(0.0, time.time() - head.timestamp_ms / 1000)),
                     )
         return name
+
+    def _staged_for(self) -> timedelta:
+        """How long a branch that its write left behind stays: longer than a write may take."""
+        artifacts = self.request.manager.artifacts
+        return max(_STAGED_FOR, artifacts.maintenance.longest_job) if artifacts is not None else _STAGED_FOR
 
     def _is_there(self) -> bool:
         with suppress(FloeError):

@@ -129,8 +129,11 @@ def _checked(
             f"compaction of '{identifier}' left {row['failed_data_files_count']} files as they were; Spark's log says "
             f"why. Nothing is lost: run it again"
         )
-    if not rewritten and not made:
-        return report
+    if not rewritten:
+        # Only what folded deletes in is ours then; another engine may have compacted meanwhile.
+        made = [one for one in made if _count(one, "removed-delete-files") and not _count(one, "deleted-data-files")]
+        if not made:
+            return report
     ours = [
         one
         for one in made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +20,7 @@ from floe_core.ports import ComputePlugin, PluginMetadata
 from floe_core.spec import SparkConfig
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.errors import translated
+from floe_iceberg.neighbours import Neighbours
 from floe_spark.maintenance.compact import compact
 from floe_spark.maintenance.expire import expire_snapshots
 from floe_spark.maintenance.manifests import rewrite_manifests
@@ -65,9 +66,18 @@ class SparkCompute(ComputePlugin):
             raise PluginError("the compute plugin has no tables yet: call use_tables first")
         return self._opened
 
-    def expire_snapshots(self, identifier: TableIdentifier, *, older_than: datetime, keep_last: int) -> ExpireReport:
+    def expire_snapshots(
+        self,
+        identifier: TableIdentifier,
+        *,
+        older_than: datetime,
+        keep_last: int,
+        neighbours: Neighbours | None = None,
+    ) -> ExpireReport:
         with translated("expire_snapshots", identifier):
-            return expire_snapshots(self._lake, identifier, older_than=older_than, keep_last=keep_last)
+            return expire_snapshots(
+                self._lake, identifier, older_than=older_than, keep_last=keep_last, neighbours=neighbours
+            )
 
     def compact(
         self,
@@ -100,10 +110,10 @@ class SparkCompute(ComputePlugin):
         *,
         older_than: datetime,
         dry_run: bool = True,
-        locations: Mapping[TableIdentifier, Collection[str]] | None = None,
+        neighbours: Neighbours | None = None,
     ) -> OrphansReport:
         with translated("remove_orphans", identifier):
-            return remove_orphans(self._lake, identifier, older_than=older_than, dry_run=dry_run, locations=locations)
+            return remove_orphans(self._lake, identifier, older_than=older_than, dry_run=dry_run, neighbours=neighbours)
 
     def compute_statistics(self, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport:
         with translated("compute_statistics", identifier):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
@@ -13,9 +15,10 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ExpireReport
 from floe_core.telemetry import operation
 from floe_iceberg.listing import Listed, canonical, canonical_set, is_below, list_files, location_of
+from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
-from floe_iceberg.retention import expiring
+from floe_iceberg.retention import expiring, held_by_cursor
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
@@ -23,9 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["expire_snapshots"]
 
+_NEVER = 2**63 - 1
 
-def expire_snapshots(lake: Lake, identifier: TableIdentifier, *, older_than: datetime, keep_last: int) -> ExpireReport:
-    """Forget the snapshots from before `older_than` except the newest `keep_last` of each branch, and tagged ones."""
+
+def expire_snapshots(
+    lake: Lake,
+    identifier: TableIdentifier,
+    *,
+    older_than: datetime,
+    keep_last: int,
+    neighbours: Neighbours | None = None,
+) -> ExpireReport:
+    """Forget the snapshots from before `older_than` except the newest `keep_last` of each branch, and tagged ones.
+
+    What a consumer has not read yet stays, however old it is.
+    """
     began, now = time.perf_counter(), datetime.now(timezone.utc)
     if older_than.tzinfo is None:
         raise ConfigurationError(f"older_than {older_than} has no time zone; say which")
@@ -38,7 +53,7 @@ def expire_snapshots(lake: Lake, identifier: TableIdentifier, *, older_than: dat
         refuse_shared(before, identifier)
         lake.tables.refuse_moved(before, identifier)
         # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
-        cutoff_ms = int(older_than.timestamp() * 1000)
+        cutoff_ms = min(int(older_than.timestamp() * 1000), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
         cutoff = datetime.fromtimestamp(cutoff_ms / 1000, timezone.utc)
         report = ExpireReport(table=str(identifier), older_than=cutoff, keep_last=keep_last)
         going = expiring(
@@ -46,6 +61,7 @@ def expire_snapshots(lake: Lake, identifier: TableIdentifier, *, older_than: dat
         )
         if not going:
             return report.model_copy(update={"seconds": time.perf_counter() - began})
+        (neighbours or lake.tables.neighbours()).refuse_same(before, identifier)
         files = list_files(before, identifier)
         arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
         (row,) = call(lake, "expire_snapshots", identifier, arguments)
@@ -73,10 +89,12 @@ def expire_snapshots(lake: Lake, identifier: TableIdentifier, *, older_than: dat
         stay = expiring(
             after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=int(now.timestamp() * 1000)
         )
-        if stay:
+        # Somebody who wrote meanwhile may have made others old enough; those were not promised.
+        missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
+        if missed or refs:
             raise FloeStorageError(
-                f"expire_snapshots of '{identifier}' says it is done, but {len(stay.snapshots)} snapshots and "
-                f"{len(stay.refs)} refs that are too old are still there; run it again, and look at the catalog"
+                f"expire_snapshots of '{identifier}' says it is done, but {len(missed)} snapshots and {len(refs)} refs "
+                f"that are too old are still there; run it again, and look at the catalog"
             )
         op.set(snapshots=len(gone), files=len(removed))
         return report.model_copy(
@@ -110,7 +128,9 @@ def _check(
     location = location_of(before)
     lists = {canonical(one.manifest_list) for one in before.snapshots() if one.snapshot_id in gone}
     still = sorted(lists & left.keys())
-    needed = canonical_set(present_files(after))
+    # Earlier metadata files may go at any commit, where the table says so.
+    log = {after.metadata_location, *(entry.metadata_file for entry in after.metadata.metadata_log)}
+    needed = canonical_set(present_files(after) - log)
     lost = sorted(needed & removed.keys())
     if lost:
         raise FloeStorageError(
@@ -123,9 +143,19 @@ def _check(
             f"refers to them: remove them with: floe maintain run --table {identifier} --only orphans"
         )
     outside = any(not is_below(path, location) for path in needed | lists)
-    if counted > len(removed) and not outside:
+    if counted > len(removed) and not outside and not _once_elsewhere(after):
         raise FloeStorageError(
             f"expire_snapshots says that it deleted {counted} files of '{identifier}', and only {len(removed)} are "
-            f"gone from the store; the others are orphans: remove them with: floe maintain run --table {identifier} "
-            f"--only orphans"
+            f"gone from below its location; unless the others lay elsewhere they are orphans now: remove them with: "
+            f"floe maintain run --table {identifier} --only orphans"
         )
+
+
+def _once_elsewhere(table: Table) -> bool:
+    """Did the table keep its files in another place before, as far as it can be told?"""
+    for entry in table.metadata.metadata_log:
+        with suppress(FileNotFoundError):
+            earlier = FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
+            if sends_files_elsewhere(earlier.properties):
+                return True
+    return sends_files_elsewhere(table.properties)

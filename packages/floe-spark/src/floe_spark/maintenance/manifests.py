@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.snapshots import Operation, ancestors_of
@@ -20,34 +21,39 @@ __all__ = ["rewrite_manifests"]
 
 
 def rewrite_manifests(lake: Lake, identifier: TableIdentifier) -> ManifestsReport:
+    """List the same files in fewer manifests, for each partitioning that the table has had."""
     began = time.perf_counter()
     with operation("iceberg.rewrite_manifests", table=str(identifier)) as op:
         report = ManifestsReport(table=str(identifier))
-        for attempt in again_on_conflict():
-            with attempt:
-                before = lake.tables.load_table(identifier)
-                lake.tables.refuse_moved(before, identifier)
-                head = before.current_snapshot()
-                if head is None:
-                    return report
-                (row,) = call(lake, "rewrite_manifests", identifier, {})
-        rewritten, added = row["rewritten_manifests_count"], row["added_manifests_count"]
-        op.set(rewritten=rewritten, added=added)
-        if not rewritten:
-            return report.model_copy(update={"seconds": time.perf_counter() - began})
-        after = lake.tables.load_table(identifier)
-        for one in ancestors_of(after.current_snapshot(), after.metadata):
-            if head is not None and one.snapshot_id == head.snapshot_id:
-                break
-            said = one.summary.additional_properties if one.summary else {}
-            if (
-                one.summary is not None
-                and one.summary.operation is Operation.REPLACE
-                and int(said.get("manifests-replaced", 0)) == rewritten
-            ):
-                made = {"snapshot_id": one.snapshot_id, "rewritten": rewritten, "added": added}
-                return report.model_copy(update={**made, "seconds": time.perf_counter() - began})
-        raise FloeStorageError(
-            f"rewrite_manifests says that it put {rewritten} manifests of '{identifier}' into {added}, and no snapshot "
-            f"of the table says so; another maintenance at the same time may have undone it: run it again"
-        )
+        table = lake.tables.load_table(identifier)
+        lake.tables.refuse_moved(table, identifier)
+        head = table.current_snapshot()
+        counted = Counter(one.partition_spec_id for one in head.manifests(table.io)) if head is not None else Counter()
+        for spec_id, number in sorted(counted.items()):
+            if number > 1:
+                report = _rewritten(lake, identifier, spec_id, report)
+        op.set(rewritten=report.rewritten, added=report.added)
+        return report.model_copy(update={"seconds": time.perf_counter() - began})
+
+
+def _rewritten(lake: Lake, identifier: TableIdentifier, spec_id: int, report: ManifestsReport) -> ManifestsReport:
+    for attempt in again_on_conflict():
+        with attempt:
+            head = lake.tables.load_table(identifier).current_snapshot()
+            (row,) = call(lake, "rewrite_manifests", identifier, {"spec_id": str(spec_id)})
+    rewritten, added = row["rewritten_manifests_count"], row["added_manifests_count"]
+    if not rewritten:
+        return report
+    after = lake.tables.load_table(identifier)
+    for one in ancestors_of(after.current_snapshot(), after.metadata):
+        if head is not None and one.snapshot_id == head.snapshot_id:
+            break
+        said = one.summary.additional_properties if one.summary else {}
+        is_rewrite = one.summary is not None and one.summary.operation is Operation.REPLACE
+        if is_rewrite and int(said.get("manifests-replaced", 0)) == rewritten:
+            total = {"rewritten": report.rewritten + rewritten, "added": report.added + added}
+            return report.model_copy(update={**total, "snapshot_id": one.snapshot_id})
+    raise FloeStorageError(
+        f"rewrite_manifests says that it put {rewritten} manifests of '{identifier}' into {added}, and no snapshot of "
+        f"the table says so; another maintenance at the same time may have undone it: run it again"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,9 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import OrphansReport
 from floe_core.telemetry import operation
 from floe_iceberg.listing import canonical, canonical_set, is_below, list_files, location_of
+from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
-from floe_iceberg.upkeep import locations_of, refuse_shared_location
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def remove_orphans(
     *,
     older_than: datetime,
     dry_run: bool = True,
-    locations: Mapping[TableIdentifier, Collection[str]] | None = None,
+    neighbours: Neighbours | None = None,
 ) -> OrphansReport:
     """Delete what nothing refers to and nobody touched since `older_than`; `dry_run` only tells."""
     began = time.perf_counter()
@@ -46,7 +45,8 @@ def remove_orphans(
         table = lake.tables.load_table(identifier)
         refuse_shared(table, identifier)
         lake.tables.refuse_moved(table, identifier)
-        refuse_shared_location(identifier, locations_of(lake.tables) if locations is None else locations)
+        others = neighbours or lake.tables.neighbours()
+        others.refuse_below(table, identifier)
         arguments = {"older_than": moment_sql(older_than)}
         if not table.location().startswith("file:"):
             # Through the table's own files: Hadoop does not know every scheme, nor the keys that a catalog vends.
@@ -54,6 +54,7 @@ def remove_orphans(
         report = OrphansReport(table=str(identifier), older_than=older_than, dry_run=dry_run)
         found = _found(lake, identifier, {**arguments, "dry_run": "true"})
         _refuse_needed(lake, identifier, found)
+        others.refuse_strays(identifier, found)
         if dry_run or not found:
             return report.model_copy(update={"found": tuple(found), "seconds": time.perf_counter() - began})
         before = list_files(table, identifier)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -20,13 +20,17 @@ from floe_core.records import Recorder, records_path
 from floe_core.redaction import redact
 from floe_iceberg.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
 from floe_iceberg.leases import LeaseHeldError, leased, refuse_held
+from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.tables import DEFAULT_PROPERTIES
-from floe_iceberg.upkeep import PlannedStep, TablePlan, locations_of, plan_table, table_policy
+from floe_iceberg.upkeep import PlannedStep, TablePlan, plan_table, table_policy
 
 if TYPE_CHECKING:
     from floe_spark.lake import Lake
 
 __all__ = ["Maintenance", "Outcome", "Progress", "TableOutcome"]
+
+# How often a table is looked at that others change, and from which what was being read has gone meanwhile.
+_LOOKS = 3
 
 
 class Outcome(str, Enum):
@@ -101,8 +105,8 @@ class Maintenance:
         return self._lake.artifacts.maintenance
 
     @cached_property
-    def _locations(self) -> Mapping[TableIdentifier, Collection[str]]:
-        return locations_of(self._lake.tables)
+    def _neighbours(self) -> Neighbours:
+        return self._lake.tables.neighbours()
 
     def tables(
         self, names: Sequence[TableIdentifier] = (), namespaces: Sequence[Namespace] = ()
@@ -130,13 +134,31 @@ class Maintenance:
             yield self._planned(identifier, only)
 
     def _planned(self, identifier: TableIdentifier, only: Collection[Step]) -> TablePlan | TableOutcome:
+        for _ in range(_LOOKS):
+            found, seen = self._look(identifier, only)
+            failed = isinstance(found, TableOutcome) and found.outcome is Outcome.FAILED
+            if not failed or not self._moved(identifier, seen):
+                break
+        return found
+
+    def _look(self, identifier: TableIdentifier, only: Collection[Step]) -> tuple[TablePlan | TableOutcome, str]:
+        """The plan, or why there is none; and which version of the table was looked at."""
+        seen = ""
         try:
             table = self._lake.tables.load_table(identifier)
-            return self._plan(table, identifier, self._policy(table, identifier), only)
+            seen = table.metadata_location
+            return self._plan(table, identifier, self._policy(table, identifier), only), seen
         except TableNotFoundError as exc:
-            return TableOutcome(identifier, Outcome.GONE, reason=str(exc))
+            return TableOutcome(identifier, Outcome.GONE, reason=str(exc)), seen
         except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
-            return TableOutcome(identifier, Outcome.FAILED, reason=_told(exc))
+            return TableOutcome(identifier, Outcome.FAILED, reason=_told(exc)), seen
+
+    def _moved(self, identifier: TableIdentifier, seen: str) -> bool:
+        """Was the table changed since it was looked at? Then what was missing may have been expired by somebody."""
+        try:
+            return bool(seen) and self._lake.tables.load_table(identifier).metadata_location != seen
+        except Exception:  # noqa: BLE001 - the first failure is the one to tell
+            return False
 
     def run(
         self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
@@ -156,8 +178,8 @@ class Maintenance:
         only: Collection[Step],
         known: TableFacts | None = None,
     ) -> TablePlan:
-        where = lambda: self._locations  # noqa: E731 - asked for only if orphans are to be looked for
-        return plan_table(table, identifier, policy, now=self._now(), only=only, locations=where, known=known)
+        now, neighbours = self._now(), self._neighbours
+        return plan_table(table, identifier, policy, now=now, only=only, neighbours=neighbours, known=known)
 
     def _maintained(self, identifier: TableIdentifier, only: Collection[Step]) -> TableOutcome:
         plan = self._planned(identifier, only)
@@ -217,17 +239,21 @@ class Maintenance:
             facts = now.facts
             for planned in (one for one in now.steps if one.step is step):
                 self._watch(Progress(identifier, planned))
-                report = self._recorded(identifier, planned, plan.policy, table)
-                reports.append(report)
-                self._watch(Progress(identifier, planned, report))
+                self._recorded(identifier, planned, plan.policy, table, reports)
+                self._watch(Progress(identifier, planned, reports[-1]))
 
     def _recorded(
-        self, identifier: TableIdentifier, planned: PlannedStep, policy: MaintenancePolicy, table: Table
-    ) -> Report:
+        self,
+        identifier: TableIdentifier,
+        planned: PlannedStep,
+        policy: MaintenancePolicy,
+        table: Table,
+        reports: list[Report],
+    ) -> None:
         told = {"reason": planned.reason, "policy": policy.model_dump(mode="json")}
         self._recorder.write(str(identifier), planned.step, "began", **told)  # type: ignore[arg-type]
         try:
-            report = self._do(identifier, planned.step, policy, table)
+            reports.append(self._do(identifier, planned.step, policy, table))
         except BaseException as exc:
             self._recorder.write(
                 str(identifier),
@@ -237,8 +263,7 @@ class Maintenance:
                 **told,  # type: ignore[arg-type]
             )
             raise
-        self._recorder.write(str(identifier), planned.step, "done", report=report, **told)  # type: ignore[arg-type]
-        return report
+        self._recorder.write(str(identifier), planned.step, "done", report=reports[-1], **told)  # type: ignore[arg-type]
 
     def _do(self, identifier: TableIdentifier, step: Step, policy: MaintenancePolicy, table: Table) -> Report:
         compute = self._lake.tables.require_compute()
@@ -256,9 +281,12 @@ class Maintenance:
             return compute.compute_statistics(identifier)
         if step is Step.EXPIRE:
             cutoff = datetime.fromtimestamp(cutoff_ms(table, policy, self._now()) / 1000, timezone.utc)
-            return compute.expire_snapshots(identifier, older_than=cutoff, keep_last=policy.expire.keep_last)
+            keep_last = policy.expire.keep_last
+            return compute.expire_snapshots(
+                identifier, older_than=cutoff, keep_last=keep_last, neighbours=self._neighbours
+            )
         older_than = self._now() - policy.orphans.older_than
-        return compute.remove_orphans(identifier, older_than=older_than, dry_run=False, locations=self._locations)
+        return compute.remove_orphans(identifier, older_than=older_than, dry_run=False, neighbours=self._neighbours)
 
 
 def _told(exc: Exception) -> str:

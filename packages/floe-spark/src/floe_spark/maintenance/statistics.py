@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyiceberg.types import PrimitiveType
+
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import StatisticsReport
@@ -31,7 +33,7 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
             raise ConfigurationError(f"columns: '{identifier}' has {unknown}. Nothing was counted")
         report = StatisticsReport(table=str(identifier))
         head = before.current_snapshot()
-        if head is None:
+        if head is None or not any(isinstance(one.field_type, PrimitiveType) for one in before.schema().fields):
             return report
         arguments = {"snapshot_id": f"{head.snapshot_id}L"}
         if columns:

@@ -1,0 +1,138 @@
+"""The other tables of a catalog: before files are deleted, whether they are somebody else's too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import UUID
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from tenacity import Retrying, stop_after_attempt
+
+from floe_core.errors import FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg.listing import canonical, canonical_set, is_below, location_of
+from floe_iceberg.reachable import present_files
+
+__all__ = ["Neighbours", "sends_files_elsewhere"]
+
+# Properties that send the files of a table elsewhere.
+_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_ATTEMPTS = 3
+
+
+def sends_files_elsewhere(properties: Iterable[str]) -> bool:
+    return any(key in _PATHS for key in properties)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One table, and where it is."""
+
+    name: Identifier
+    uuid: UUID
+    location: str
+    paths: frozenset[str]
+
+    def __str__(self) -> str:
+        return ".".join(self.name)
+
+
+class Neighbours:
+    """All tables, whatever their names: those that other tools made included. Each is looked at once.
+
+    `names` lists them.
+    """
+
+    def __init__(self, catalog: Catalog, names: Callable[[], Iterable[Identifier]]) -> None:
+        self._catalog = catalog
+        self._names = names
+
+    @cached_property
+    def _found(self) -> tuple[list[_Place], dict[str, str]]:
+        """The tables, and those that cannot be loaded with the reason."""
+        places: list[_Place] = []
+        unreadable: dict[str, str] = {}
+        for name in self._names():
+            found = self._place(name)
+            if isinstance(found, _Place):
+                places.append(found)
+            elif found is not None:
+                unreadable[".".join(name)] = found
+        return places, unreadable
+
+    def _place(self, name: Identifier) -> _Place | str | None:
+        try:
+            table = self._catalog.load_table(name)
+        except NoSuchTableError:
+            return None
+        except Exception as exc:  # noqa: BLE001 - whatever it is: where its files are is not known
+            return f"{type(exc).__name__}: {exc}"
+        paths = frozenset(canonical(table.properties[key]) for key in _PATHS if key in table.properties)
+        return _Place(name, table.metadata.table_uuid, location_of(table), paths)
+
+    def refuse_same(self, table: Table, identifier: TableIdentifier) -> None:
+        """A table can be registered twice; then the files of one name are those of the other."""
+        for other in self._others(identifier):
+            if other.uuid == table.metadata.table_uuid:
+                raise FloeStorageError(
+                    f"'{other}' is the same table as '{identifier}': what one of the two does not need any more the "
+                    f"other may. Nothing was deleted; drop one of the names without purge first"
+                )
+
+    def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:
+        """Files of another table below this one's location would look like orphans."""
+        unreadable = self._found[1]
+        if unreadable:
+            name, reason = next(iter(unreadable.items()))
+            raise FloeStorageError(
+                f"it cannot be told where '{name}' keeps its files, and they must not be taken for orphans of "
+                f"'{identifier}': {reason}. Mend or drop it first; nothing was deleted"
+            )
+        own = location_of(table)
+        for other in self._others(identifier):
+            if any(is_below(one, own) for one in (other.location, *other.paths)):
+                raise FloeStorageError(
+                    f"files of '{other}' lie in or below the location of '{identifier}', where they would look like "
+                    f"orphans; nothing was deleted. Give one of the tables another location"
+                )
+
+    def refuse_strays(self, identifier: TableIdentifier, files: Iterable[str]) -> None:
+        """A file may be another table's although that one lies elsewhere: added to it, or written there once."""
+        for path in files:
+            if path in self._strays and self._strays[path] != (*identifier.namespace, identifier.name):
+                raise FloeStorageError(
+                    f"{path} below the location of '{identifier}' belongs to '{'.'.join(self._strays[path])}', so it "
+                    f"is no orphan; nothing was deleted. Rewrite that table's files into its own location first"
+                )
+
+    @cached_property
+    def _strays(self) -> dict[str, Identifier]:
+        """The files of each table that do not lie below its own location."""
+        found: dict[str, Identifier] = {}
+        for place in self._found[0]:
+            for path in self._files(place):
+                if not is_below(path, place.location):
+                    found[path] = place.name
+        return found
+
+    def _files(self, place: _Place) -> set[str]:
+        try:
+            # Somebody may expire what is being read; then it is gone from the next look.
+            for attempt in Retrying(stop=stop_after_attempt(_ATTEMPTS), reraise=True):
+                with attempt:
+                    found = canonical_set(present_files(self._catalog.load_table(place.name)))
+        except NoSuchTableError:
+            return set()
+        except Exception as exc:
+            raise FloeStorageError(
+                f"it cannot be told which files '{place}' has, and they must not be taken for orphans: {exc}"
+            ) from exc
+        return found
+
+    def _others(self, identifier: TableIdentifier) -> list[_Place]:
+        return [one for one in self._found[0] if one.name != (*identifier.namespace, identifier.name)]
