@@ -8,12 +8,12 @@ from functools import cached_property
 from uuid import UUID
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from tenacity import Retrying, stop_after_attempt
 
-from floe_core.errors import FloeStorageError
+from floe_core.errors import FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.listing import canonical, canonical_set, is_below, location_of
 from floe_iceberg.reachable import present_files
@@ -53,10 +53,10 @@ class Neighbours:
         self._names = names
 
     @cached_property
-    def _found(self) -> tuple[list[_Place], dict[str, str]]:
+    def _found(self) -> tuple[list[_Place], dict[str, Exception]]:
         """The tables, and those that cannot be loaded with the reason."""
         places: list[_Place] = []
-        unreadable: dict[str, str] = {}
+        unreadable: dict[str, Exception] = {}
         for name in self._names():
             found = self._place(name)
             if isinstance(found, _Place):
@@ -65,18 +65,27 @@ class Neighbours:
                 unreadable[".".join(name)] = found
         return places, unreadable
 
-    def _place(self, name: Identifier) -> _Place | str | None:
+    def _place(self, name: Identifier) -> _Place | Exception | None:
         try:
             table = self._catalog.load_table(name)
         except NoSuchTableError:
             return None
         except Exception as exc:  # noqa: BLE001 - whatever it is: where its files are is not known
-            return f"{type(exc).__name__}: {exc}"
+            return exc
         paths = frozenset(canonical(table.properties[key]) for key in _PATHS if key in table.properties)
         return _Place(name, table.metadata.table_uuid, location_of(table), paths)
 
     def refuse_same(self, table: Table, identifier: TableIdentifier) -> None:
-        """A table can be registered twice; then the files of one name are those of the other."""
+        """A table can be registered twice; then the files of one name are those of the other.
+
+        One whose files are gone, or that this user may not see, is not taken for its twin.
+        """
+        for name, reason in self._found[1].items():
+            if not isinstance(reason, FileNotFoundError | ForbiddenError | PermissionDeniedError):
+                raise FloeStorageError(
+                    f"it cannot be told whether '{name}' is the same table as '{identifier}': {reason}. Nothing was "
+                    f"deleted; run it again"
+                )
         for other in self._others(identifier):
             if other.uuid == table.metadata.table_uuid:
                 raise FloeStorageError(
@@ -91,7 +100,7 @@ class Neighbours:
             name, reason = next(iter(unreadable.items()))
             raise FloeStorageError(
                 f"it cannot be told where '{name}' keeps its files, and they must not be taken for orphans of "
-                f"'{identifier}': {reason}. Mend or drop it first; nothing was deleted"
+                f"'{identifier}': {type(reason).__name__}: {reason}. Mend or drop it first; nothing was deleted"
             )
         own = location_of(table)
         for other in self._others(identifier):
