@@ -28,12 +28,13 @@ from floe_core.errors import (
     PluginError,
     TableNotFoundError,
 )
-from floe_core.identifiers import TableIdentifier
+from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.policy import CompactionStrategy
 from floe_iceberg import IcebergTableManager, leases
 from floe_iceberg.leases import LEASE, LeaseHeldError, _Lease, holder_of, leased
 from floe_iceberg.listing import canonical, list_files
 from floe_iceberg.refs import commit_refs
+from floe_iceberg.retention import of_ms
 from floe_spark import Lake
 from floe_spark.names import table_name
 
@@ -80,7 +81,7 @@ def test_expiry_removes_exactly_what_nothing_leads_to(engine: Engine, table: Tab
     kept = {one.snapshot_id: rows_of(engine.read(table, snapshot_id=one.snapshot_id)) for one in made[4:]}
     before = store(lake, table)
 
-    cutoff = datetime.fromtimestamp(made[4].timestamp_ms / 1000, timezone.utc)
+    cutoff = of_ms(made[4].timestamp_ms)
     report = lake.tables.require_compute().expire_snapshots(table, older_than=cutoff, keep_last=1)
 
     left = {one.snapshot_id for one in lake.tables.list_snapshots(table)}
@@ -102,7 +103,7 @@ def test_expiry_keeps_to_the_millisecond_and_to_the_last(engine: Engine, table: 
     lake = engine.lake
     made = history(engine, table, writes=4)
     compute = lake.tables.require_compute()
-    exactly = datetime.fromtimestamp(made[2].timestamp_ms / 1000, timezone.utc)
+    exactly = of_ms(made[2].timestamp_ms)
 
     report = compute.expire_snapshots(table, older_than=exactly, keep_last=4)
     assert (report.snapshots, report.files_removed) == ((), ())
@@ -441,6 +442,16 @@ def test_the_names_of_leases_are_floes_own(lake: Lake, table: TableIdentifier) -
     with pytest.raises(ConfigurationError, match="rename it"):
         lake.tables.compact_table(table)
     assert "floe-lease" in lake.tables.load_table(table).metadata.refs
+
+
+def test_a_table_of_a_format_that_cannot_be_leased_says_so(lake: Lake, table: TableIdentifier) -> None:
+    lake.tables.ensure_namespace(Namespace(levels=table.namespace))
+    lake.spark.sql(
+        f"CREATE TABLE {table_name(table)} USING iceberg TBLPROPERTIES ('format-version'='3') AS SELECT 1 AS n"
+    )
+    with pytest.raises(FloeStorageError, match="format version"):
+        lake.tables.compact_table(table)
+    assert lake.read(table).count() == 1
 
 
 @pytest.mark.parametrize("days_", [0, -1, float("nan"), True, 1e9])

@@ -14,7 +14,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.policy import CompactPolicy, MaintenancePolicy
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.health import _files_of, _Group, look
-from floe_iceberg.retention import expiring
+from floe_iceberg.retention import expiring, of_ms, to_ms
 
 TABLE = TableIdentifier.from_string("bronze.events")
 TARGET = 1000
@@ -102,3 +102,7 @@ def test_what_expires_is_told_from_the_metadata(manager: IcebergTableManager) ->
     assert gone(latest + 1, 3) == ({2}, set())
     assert gone(latest + 1, 1, later_ms=10_000) == ({1, 2, 3, 4}, {"aged"})
     assert gone(made[3].timestamp_ms, 1)[0] <= {2}
+
+
+def test_milliseconds_are_exact_both_ways() -> None:
+    assert [number for number in range(1_794_766_800_000, 1_794_766_805_000) if to_ms(of_ms(number)) != number] == []

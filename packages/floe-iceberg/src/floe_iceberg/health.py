@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from enum import Enum
 
 from pyiceberg.io import FileIO
@@ -18,7 +18,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from floe_core.policy import CompactPolicy, MaintenancePolicy
 from floe_iceberg.leases import is_lease
 from floe_iceberg.purge import is_shared
-from floe_iceberg.retention import Expiring, expiring, held_by_cursor
+from floe_iceberg.retention import Expiring, expiring, held_by_cursor, of_ms, to_ms
 
 __all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "counted", "cutoff_ms", "findings", "look"]
 
@@ -129,7 +129,7 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
     """
     metadata = table.metadata
     refs = [ref for name, ref in metadata.refs.items() if not is_lease(name)]
-    now_ms = int(now.timestamp() * 1000)
+    now_ms = to_ms(now)
     cursor = held_by_cursor(metadata)
     older_than_ms = cutoff_ms(table, policy, now)
     history: dict[str, object] = {
@@ -144,7 +144,7 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
         "has_statistics": metadata.current_snapshot_id in {one.snapshot_id for one in metadata.statistics},
         "shares_files": is_shared(table),
     }
-    asked_ms = now_ms - int(policy.expire.older_than.total_seconds() * 1000)
+    asked_ms = to_ms(now - policy.expire.older_than)
     if cursor is not None and cursor[1] < asked_ms:
         history["held_by"] = (cursor[0], _moment(cursor[1]))
     head = table.current_snapshot()
@@ -159,7 +159,7 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
 
 def cutoff_ms(table: Table, policy: MaintenancePolicy, now: datetime) -> int:
     """Snapshots from before this moment may go: by the policy, and not after what a consumer still has to read."""
-    asked = int(now.timestamp() * 1000) - int(policy.expire.older_than.total_seconds() * 1000)
+    asked = to_ms(now - policy.expire.older_than)
     cursor = held_by_cursor(table.metadata)
     return asked if cursor is None else min(asked, cursor[1])
 
@@ -234,7 +234,7 @@ def _last_maintenance(table: Table) -> datetime | None:
 
 
 def _moment(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    return None if milliseconds is None else of_ms(milliseconds)
 
 
 def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Finding]:

@@ -36,6 +36,7 @@ from floe_core.errors import (
     ConcurrencyConflictError,
     ConfigurationError,
     FloeError,
+    FloeStorageError,
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
@@ -241,7 +242,13 @@ class _Lease:
             expected[before] = table.metadata.refs[before].snapshot_id
             updates.insert(0, RemoveSnapshotRefUpdate(ref_name=before))
         self._tried.add(tag)
-        commit_refs(table, expected, updates)
+        try:
+            commit_refs(table, expected, updates)
+        except NotImplementedError as exc:
+            raise FloeStorageError(
+                f"'{self._identifier}' cannot be maintained here: PyIceberg does not write tables of its format "
+                f"version to this catalog yet ({exc}); a catalog server takes them"
+            ) from exc
 
     def _now(self) -> float:
         return self._clock() * 1000

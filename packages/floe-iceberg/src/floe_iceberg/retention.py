@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
@@ -10,7 +11,19 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from floe_iceberg.refs import CURSOR_PREFIX
 
-__all__ = ["Expiring", "expiring", "held_by_cursor"]
+__all__ = ["Expiring", "expiring", "held_by_cursor", "of_ms", "to_ms"]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, exactly: as a float they would be one less now and then."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def of_ms(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from floe_iceberg.listing import Listed, canonical, canonical_set, is_below, lis
 from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
-from floe_iceberg.retention import expiring, held_by_cursor
+from floe_iceberg.retention import expiring, held_by_cursor, of_ms, to_ms
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
@@ -53,12 +53,10 @@ def expire_snapshots(
         refuse_shared(before, identifier)
         lake.tables.refuse_moved(before, identifier)
         # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
-        cutoff_ms = min(int(older_than.timestamp() * 1000), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
-        cutoff = datetime.fromtimestamp(cutoff_ms / 1000, timezone.utc)
+        cutoff_ms = min(to_ms(older_than), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
+        cutoff = of_ms(cutoff_ms)
         report = ExpireReport(table=str(identifier), older_than=cutoff, keep_last=keep_last)
-        going = expiring(
-            before.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=int(now.timestamp() * 1000)
-        )
+        going = expiring(before.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
         if not going:
             return report.model_copy(update={"seconds": time.perf_counter() - began})
         (neighbours or lake.tables.neighbours()).refuse_same(before, identifier)
@@ -86,9 +84,7 @@ def expire_snapshots(
             left=left,
             counted=sum(counts.values()),
         )
-        stay = expiring(
-            after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=int(now.timestamp() * 1000)
-        )
+        stay = expiring(after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
         # Somebody who wrote meanwhile may have made others old enough; those were not promised.
         missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
         if missed or refs:

@@ -21,6 +21,7 @@ from floe_core.redaction import redact
 from floe_iceberg.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
 from floe_iceberg.leases import LeaseHeldError, leased, refuse_held
 from floe_iceberg.neighbours import Neighbours
+from floe_iceberg.retention import of_ms
 from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_iceberg.upkeep import PlannedStep, TablePlan, plan_table, table_policy
 
@@ -280,7 +281,7 @@ class Maintenance:
         if step is Step.STATISTICS:
             return compute.compute_statistics(identifier)
         if step is Step.EXPIRE:
-            cutoff = datetime.fromtimestamp(cutoff_ms(table, policy, self._now()) / 1000, timezone.utc)
+            cutoff = of_ms(cutoff_ms(table, policy, self._now()))
             keep_last = policy.expire.keep_last
             return compute.expire_snapshots(
                 identifier, older_than=cutoff, keep_last=keep_last, neighbours=self._neighbours
