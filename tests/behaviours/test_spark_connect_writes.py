@@ -15,11 +15,12 @@ PROGRAM = """
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pyspark.sql import functions as F
-from floe_core.errors import ConcurrencyConflictError, FloeStorageError, PartitionMismatchError
+from floe_core.errors import ConcurrencyConflictError, FloeError, FloeStorageError, PartitionMismatchError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 from floe_runtime import connect
 from floe_spark import commits
+from floe_spark.maintenance import calls
 
 lake = connect()
 assert type(lake.spark).__module__ == "pyspark.sql.connect.session", type(lake.spark)
@@ -104,6 +105,21 @@ commits._send = lossy
 lake.write(hourly(90, 95, "late"), table, mode="append", write_id="late")
 assert sorted(notes(row_filter="note = 'late'")) == [90, 91, 92, 93, 94]
 assert sorted(lake.tables.load_table(table).refs()) == ["main", "trial"]
+
+before = notes()
+compacted = lake.tables.compact_table(table, min_files=2)
+assert compacted.files_rewritten > compacted.files_added > 0
+lake.tables.rewrite_manifests(table)
+assert lake.tables.compute_statistics(table, columns=["id"]).path
+expired = lake.tables.require_compute().expire_snapshots(
+    table, older_than=datetime.now(timezone.utc), keep_last=1
+)
+assert expired.snapshots and expired.files_removed
+assert lake.tables.remove_orphans(table).found == ()
+assert notes() == before and len(notes(ref="trial")) == 2
+assert "was refused by Iceberg" in refused(
+    FloeError, lambda: calls.call(lake, "rewrite_data_files", table, {"strategy": "'tidy'"})
+)
 lake.spark.stop()
 print("all of it works over Connect")
 """
