@@ -261,6 +261,7 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(shop: Shop, arguments: list[st
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.full
 def test_a_lake_without_tables_needs_nothing(shop: Shop, no_java: dict[str, str]) -> None:
     for arguments in (["maintain", "plan"], ["maintain", "run"], ["tables", "health"]):
         ran = shop.floe(*arguments, within=no_java)
@@ -375,6 +376,7 @@ def on_terminal(shop: Shop, columns: int, *arguments: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", shown.decode()).replace("\r", "\n").splitlines()
 
 
+@pytest.mark.full
 def test_a_narrow_terminal_breaks_no_name_and_no_command(shop: Shop) -> None:
     names = [f"bronze.measurements_of_station_{number}" for number in range(3)]
     for name in names:

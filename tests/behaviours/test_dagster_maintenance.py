@@ -206,6 +206,7 @@ def test_the_tables_of_assets_are_maintained_and_the_observations_are_true(house
     assert not any(is_lease(ref) for ref in house.tables.load_table(_id("bronze.orders")).metadata.refs)
 
 
+@pytest.mark.full
 def test_the_table_of_an_asset_is_found_wherever_its_options_say(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOE_TEST_TEAM", "team")
     days = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03")
@@ -275,6 +276,7 @@ def test_a_run_may_be_about_some_tables_and_some_steps(house: House) -> None:
     assert house.files("silver.loose") == 4
 
 
+@pytest.mark.full
 def test_what_is_skipped_is_told_with_its_reason(house: House) -> None:
     assets = appends("off", "shared")
     for one, said in zip(assets, ("floe.maintenance.enabled", "gc.enabled"), strict=True):
@@ -316,6 +318,7 @@ def test_a_table_that_fails_does_not_stop_the_others_and_fails_the_run(house: Ho
     assert house.is_maintained("bronze.zz_loose")
 
 
+@pytest.mark.full
 def test_what_was_done_before_a_step_failed_is_told(house: House) -> None:
     """Statistics need a file that compaction had no need of, and that is gone."""
     assets = appends("half")
@@ -447,6 +450,7 @@ def test_what_another_run_is_materializing_is_left_for_later(house: House) -> No
     assert house.is_maintained("bronze.third")
 
 
+@pytest.mark.full
 def test_a_run_of_chosen_assets_holds_back_no_others(house: House) -> None:
     seen: list[ExecuteInProcessResult] = []
     writing = appends("writing", body=lambda: seen.append(house.maintain(assets, only=["compact"])))
@@ -472,6 +476,7 @@ def test_a_run_of_another_code_location_holds_the_table_of_its_key(house: House,
     assert house.is_maintained("silver.foreign")
 
 
+@pytest.mark.full
 def test_a_run_that_planned_nothing_holds_what_was_selected_for_it(house: House) -> None:
     """Such as one that is managed elsewhere, and of which Dagster knows the assets alone."""
     assets = appends("orders", "people")
@@ -482,6 +487,7 @@ def test_a_run_that_planned_nothing_holds_what_was_selected_for_it(house: House)
     assert outcomes(done) == {"bronze/orders": "left for later", "bronze/people": "done"}
 
 
+@pytest.mark.full
 def test_a_run_that_died_holds_nothing_back_for_ever(lake: Lake, tmp_path: Path, instance: DagsterInstance) -> None:
     house = House(lake, tmp_path, instance, f"{POLICY}, longest_job: 2s")
     assets = appends("orders")
@@ -640,6 +646,7 @@ def test_the_jobs_and_schedules_of_the_user_stay(loaded: Callable[..., Definitio
     assert set(definitions.resolve_job_def(JOB).graph.node_dict) == {"by_hand"}
 
 
+@pytest.mark.full
 def test_the_job_is_for_definitions_of_ones_own_too(house: House) -> None:
     assets = appends("orders")
     house.grow("bronze.orders")
@@ -651,6 +658,7 @@ def test_the_job_is_for_definitions_of_ones_own_too(house: House) -> None:
     assert outcomes(done) == {"bronze/orders": "done"}
 
 
+@pytest.mark.full
 def test_assets_that_are_kept_in_another_lake_are_not_observed(house: House, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "floe.yaml").write_text("name: other\n")

@@ -116,6 +116,7 @@ def test_what_is_planned_is_done_in_order_and_recorded(at_once: Lake, table: Tab
         json.loads(line)
 
 
+@pytest.mark.full
 def test_what_is_done_needs_nothing_any_more(at_once: Lake, table: TableIdentifier) -> None:
     untidy(at_once, table)
     assert one(list(Maintenance(at_once).run([table]))).outcome is Outcome.DONE
@@ -207,6 +208,7 @@ def test_the_floor_of_governance_is_kept(lake: Lake, table: TableIdentifier, tmp
     assert len(refusing.tables.list_snapshots(table)) == 5
 
 
+@pytest.mark.full
 def test_a_table_that_shares_files_or_is_left_alone_says_why(at_once: Lake, namespace: str) -> None:
     shared, alone = (TableIdentifier(namespace=(namespace,), name=name) for name in ("shared", "alone"))
     for table, said in ((shared, {"gc.enabled": "false"}), (alone, {"floe.maintenance.enabled": "false"})):
@@ -454,6 +456,7 @@ def test_an_expiry_asked_for_by_hand_keeps_what_a_consumer_has_not_read(at_once:
     assert "floe-cursor-silver-12345678" in at_once.tables.load_table(table).metadata.refs
 
 
+@pytest.mark.full
 def test_a_table_whose_refs_age_keeps_the_lease(at_once: Lake, table: TableIdentifier) -> None:
     untidy(at_once, table)
     with at_once.tables.load_table(table).transaction() as changes:
@@ -487,6 +490,7 @@ def test_somebody_who_writes_during_an_expiry_makes_no_error(
     assert len(report.snapshots) == 3
 
 
+@pytest.mark.full
 def test_files_that_lay_elsewhere_once_make_no_error(at_once: Lake, table: TableIdentifier, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     said = {"write.data.path": f"file://{elsewhere}"}
@@ -513,6 +517,7 @@ def nothing_more(lake: Lake, table: TableIdentifier) -> TableOutcome:
     return first
 
 
+@pytest.mark.full
 def test_manifests_of_an_earlier_partitioning_become_fewer_once(at_once: Lake, table: TableIdentifier) -> None:
     for number in range(22):
         at_once.tables.write_data(table, events(number), mode="append", partition_by=BY_DAY)
@@ -524,6 +529,7 @@ def test_manifests_of_an_earlier_partitioning_become_fewer_once(at_once: Lake, t
     assert Step.MANIFESTS in [report.step for report in nothing_more(at_once, table).reports]
 
 
+@pytest.mark.full
 def test_rows_too_large_for_the_target_are_left_as_they_are(at_once: Lake, table: TableIdentifier) -> None:
     large = [os.urandom(50_000).hex() for _ in range(20)]
     for number in range(2):
@@ -553,6 +559,7 @@ def test_a_table_without_countable_columns_has_no_statistics(at_once: Lake, tabl
     assert "could be counted" in outcome.skipped[0][1]
 
 
+@pytest.mark.full
 def test_statistics_are_computed_once_for_each_change(at_once: Lake, table: TableIdentifier) -> None:
     said = {"floe.maintenance.statistics": "true"}
     at_once.tables.write_data(table, events(0), mode="append", properties=said)
