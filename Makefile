@@ -47,7 +47,7 @@ else
 endif
 
 test-full: java chromium $(STAMP)  ## Run the slow and destructive rest
-	@$(BIN)/python -m pytest -m full $(ARGS)
+	@$(BIN)/python -m pytest -m full $(or $(ARGS),-n $(WORKERS) --dist loadfile)
 
 test-ui: java chromium $(STAMP)  ## Drive the web UI in a real browser
 	@$(BIN)/python -m pytest -m full tests/ui $(ARGS)

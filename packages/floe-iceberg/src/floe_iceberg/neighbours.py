@@ -8,9 +8,12 @@ from functools import cached_property
 from uuid import UUID
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 from tenacity import Retrying, stop_after_attempt
 
 from floe_core.errors import FloeStorageError, PermissionDeniedError
@@ -80,18 +83,43 @@ class Neighbours:
 
         One whose files are gone, or that this user may not see, is not taken for its twin.
         """
-        for name, reason in self._found[1].items():
+        near = self._near(table)
+        if near is not None:
+            found = [(name, self._place(name)) for name in near if name != (*identifier.namespace, identifier.name)]
+            others = [one for _, one in found if isinstance(one, _Place)]
+            unreadable = {".".join(name): one for name, one in found if isinstance(one, Exception)}
+        else:
+            others, unreadable = self._others(identifier), self._found[1]
+        for name, reason in unreadable.items():
             if not isinstance(reason, FileNotFoundError | ForbiddenError | PermissionDeniedError):
                 raise FloeStorageError(
                     f"it cannot be told whether '{name}' is the same table as '{identifier}': {reason}. Nothing was "
                     f"deleted; run it again"
                 )
-        for other in self._others(identifier):
+        for other in others:
             if other.uuid == table.metadata.table_uuid:
                 raise FloeStorageError(
                     f"'{other}' is the same table as '{identifier}': what one of the two does not need any more the "
                     f"other may. Nothing was deleted; drop one of the names without purge first"
                 )
+
+    def _near(self, table: Table) -> list[Identifier] | None:
+        """The tables whose metadata lies where this one's does, which twins have in common; None if only loading tells.
+
+        The rows of a catalog database say it; a server's list does not.
+        """
+        if not isinstance(self._catalog, SqlCatalog):
+            return None
+        rows = select(IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location).where(
+            IcebergTables.catalog_name == self._catalog.name
+        )
+        folder = canonical(table.metadata_location).rpartition("/")[0]
+        with Session(self._catalog.engine) as session:
+            return [
+                (*namespace.split("."), name)
+                for namespace, name, metadata in session.execute(rows)
+                if metadata and canonical(metadata).rpartition("/")[0] == folder
+            ]
 
     def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:
         """Files of another table below this one's location would look like orphans."""
