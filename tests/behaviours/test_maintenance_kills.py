@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -127,32 +126,3 @@ def test_maintenance_killed_in_every_step_is_gone_on_with(lake: Lake, tmp_path: 
 def _opened(lake: Lake, folder: Path, artifacts: CompiledArtifacts) -> Lake:
     """The same tables, with the Spark of the tests."""
     return side_lake(lake, folder, POLICY) if artifacts.root == folder.resolve() else lake
-
-
-@pytest.mark.full
-def test_ctrl_c_leaves_the_table_whole_and_nobody_waiting(new_project: Callable[[str], Path]) -> None:
-    root = new_project(f"name: interrupted\n{POLICY}")
-    artifacts = compile_project(root).artifacts
-    tables = IcebergTableManager.open(artifacts)
-    table = TableIdentifier.from_string("a.b")
-    untidy(tables, table)
-    rows = whole(tables, table)
-    time.sleep(1.1)
-    command = [str(Path(sys.executable).with_name("floe")), "maintain", "run"]
-    with subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    ) as running:
-        for _ in range(600):
-            if any(record.status == "began" for record in read_records(records_path(artifacts))):
-                break
-            time.sleep(0.1)
-        time.sleep(0.3)
-        os.killpg(running.pid, signal.SIGINT)
-        told, _ = running.communicate(timeout=60)
-    assert running.returncode == 130, told
-    assert whole(tables, table) == rows
-    assert holder_of(tables.load_table(table)) is None
-    assert [record.status for record in read_records(records_path(artifacts))][-1] == "interrupted"
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert whole(tables, table) == rows
