@@ -12,6 +12,7 @@ import pytest
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guide", sorted(path.name for path in GUIDES.glob("*.md")))
 def test_a_guide_runs(tmp_path: Path, guide: str) -> None:
     text = (GUIDES / guide).read_text(encoding="utf-8")
