@@ -22,6 +22,7 @@ from floe_iceberg import IcebergTableManager
 __all__ = ["measure", "measure_memory", "measure_reads"]
 
 ROWS = 1_000_000
+COMMITS = 300
 STREAM_BYTES = 5 * 10**9
 BY_DAY = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)]
 
@@ -52,6 +53,24 @@ def measure() -> Iterator[Row]:
                 target="at most 1.15",
             )
         yield from _metadata(manager)
+        yield _long_history(manager)
+
+
+def _long_history(manager: IcebergTableManager) -> Row:
+    """A small append to a table with a past."""
+    data = pa.table({"id": [1, 2, 3]})
+    ours, bare = _name("long_ours"), _name("long_bare")
+    for table in (ours, bare):
+        for _ in range(COMMITS):
+            manager.write_data(table, data, mode=WriteMode.APPEND)
+    return compare(
+        f"append 3 rows after {COMMITS} commits",
+        lambda: manager.write_data(ours, data, mode=WriteMode.APPEND),
+        "pyiceberg Table.append",
+        lambda: manager.load_table(bare).append(data),
+        times=15,
+        target="at most 1.15",
+    )
 
 
 def _metadata(manager: IcebergTableManager) -> Iterator[Row]:

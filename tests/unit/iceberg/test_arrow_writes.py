@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyiceberg.table.update
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -266,6 +267,24 @@ def test_the_budget_for_conflicts_is_the_tables_or_twenty(
     assert len(sent) == attempts
     monkeypatch.undo()
     assert len(manager.scan(T).to_arrow()) == 5
+
+
+def test_the_history_of_a_table_is_copied_a_few_times_per_commit(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each copy takes as long as there are snapshots, and whoever commits slowly loses to whoever is quick."""
+    manager.write_data(T, events(0), mode="append")
+    copies = []
+    computed = pyiceberg.table.update.update_table_metadata
+
+    def counted(*args: Any, **options: Any) -> Any:
+        copies.append(1)
+        return computed(*args, **options)
+
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    manager.write_data(T, events(1), mode="append")
+    assert len(copies) <= 3
+    assert len(manager.scan(T).to_arrow()) == 10
 
 
 @pytest.mark.parametrize(("strategy", "manifests"), [(CommitStrategy.FAST_APPEND, 4), (CommitStrategy.MERGE, 1)])

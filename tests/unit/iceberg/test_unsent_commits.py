@@ -78,7 +78,7 @@ def test_the_wish_of_the_server_is_the_pause() -> None:
     assert commits._pause(1, busy) == 7
     answer.headers["Retry-After"] = "9999"
     assert commits._pause(1, busy) == 60
-    assert commits._pause(1, TooManyRequestsError("429")) <= 0.1
+    assert commits._pause(1, TooManyRequestsError("429")) <= 0.2
 
 
 def test_a_creation_that_was_acknowledged_and_not_kept_is_done_again(

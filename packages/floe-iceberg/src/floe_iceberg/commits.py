@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update import AssertTableUUID, TableUpdate
 from sqlalchemy.exc import DBAPIError
 
 from floe_core.errors import (
@@ -35,7 +34,7 @@ from floe_core.errors import (
 )
 from floe_core.models import CommitStrategy, WriteMode
 from floe_core.telemetry import Operation
-from floe_iceberg import doubt
+from floe_iceberg import doubt, patience
 from floe_iceberg.doubt import Outcome
 from floe_iceberg.replacing import Replacement
 from floe_iceberg.schema import SchemaChange, apply_to, plan_change
@@ -46,10 +45,6 @@ from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, 
 
 __all__ = ["Commit", "begin"]
 
-# Attempts on tables that do not say it themselves.
-_ATTEMPTS = 20
-_DOUBTFUL_ATTEMPTS = 5
-_LONGEST_WAIT_SECONDS = 3.0
 _LONGEST_WISH_SECONDS = 60.0
 _CONFLICT = (CommitFailedException, TableAlreadyExistsError)
 # After these nobody knows whether the commit was applied.
@@ -80,6 +75,21 @@ def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Tra
 
 class _OneCommit(Transaction):
     """A transaction that is sent once: no retries and no clean-up, both are decided by whoever sent it."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._computed: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table as it will be; PyIceberg asks a dozen times per commit, and copies every snapshot each time."""
+        if (
+            self._computed is None
+            or self._computed[0] is not self._table.metadata
+            or self._computed[1] is not self._updates
+        ):
+            self._computed = (self._table.metadata, self._updates, super().table_metadata)
+        return self._computed[2]
 
     def commit_transaction(self) -> Table:
         requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
@@ -130,7 +140,7 @@ class Commit:
             unsent = isinstance(failure, FloeError | TooManyRequestsError)
             sent = sent or not unsent
             doubtful += not isinstance(failure, _CONFLICT)
-            last = number >= _attempts(table) or doubtful >= _DOUBTFUL_ATTEMPTS
+            last = number >= _attempts(table) or doubtful >= patience.DOUBTFUL_ATTEMPTS
             if not last:
                 self.op.event("retrying")
                 time.sleep(_pause(number, failure))
@@ -267,12 +277,12 @@ def _pause(number: int, failure: Exception) -> float:
     asked = response.headers.get("Retry-After", "") if response is not None else ""
     if asked.isdecimal():
         return min(float(asked), _LONGEST_WISH_SECONDS)
-    return random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number))  # noqa: S311 - jitter
+    return patience.pause(number)
 
 
 def _attempts(table: Table | None) -> int:
     said = table.properties.get(TableProperties.COMMIT_NUM_RETRIES, "") if table is not None else ""
-    return int(said) + 1 if said.isdecimal() else _ATTEMPTS
+    return int(said) + 1 if said.isdecimal() else patience.ATTEMPTS
 
 
 def _may_be_repeated(exc: Exception) -> bool:

@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying
 
 from floe_core.errors import (
     CatalogConnectionError,
@@ -42,13 +42,13 @@ from floe_core.errors import (
 from floe_core.identifiers import TableIdentifier
 from floe_core.telemetry import warn
 from floe_iceberg.errors import translated
+from floe_iceberg.patience import ATTEMPTS, trying
 from floe_iceberg.refs import FOREVER_MS, LEASE, commit_refs
 
 __all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased", "refuse_held"]
 
 _NAMED = re.compile(rf"{LEASE}-(\d+)-(.+)-([0-9a-f]{{12}})")
 _SECONDS = 900.0
-_ATTEMPTS = 10
 
 
 class Tables(Protocol):
@@ -267,12 +267,7 @@ def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def _patiently() -> Retrying:
-    return Retrying(
-        retry=retry_if_exception(_may_pass),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(0.05, max=2),
-        reraise=True,
-    )
+    return trying(ATTEMPTS, _may_pass)
 
 
 def _may_pass(exc: BaseException) -> bool:

@@ -12,7 +12,6 @@ the target is decided by one request at a time that asserts what was looked at, 
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +23,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, DataFrameWriterV2
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import (
     CatalogConnectionError,
@@ -36,7 +34,7 @@ from floe_core.errors import (
 )
 from floe_core.models import SnapshotInfo, WriteMode
 from floe_core.telemetry import Operation
-from floe_iceberg import commits, doubt, refs
+from floe_iceberg import commits, doubt, patience, refs
 from floe_iceberg.doubt import Outcome, Verdict
 from floe_iceberg.errors import translated
 from floe_iceberg.replacing import NOTHING, Finder, Replacement, state_of
@@ -54,11 +52,8 @@ Act = Callable[[str | None], object]
 # Given the files that were staged, finds the files whose rows they replace.
 FinderOf = Callable[[Sequence[DataFile]], Finder]
 
-# Attempts on tables that do not say it themselves; where they do, Iceberg has made them before it gives up.
-_ATTEMPTS = 20
+# On tables that say how often to try, Iceberg has done so before it gives up.
 _ATTEMPTS_MORE = 3
-_DOUBTFUL_ATTEMPTS = 5
-_LONGEST_WAIT_SECONDS = 3.0
 _STAGED_FOR = timedelta(days=1)
 
 
@@ -126,7 +121,7 @@ class Commit:
                 return verdict.snapshot
             if is_doubt(failure):
                 # To create is to assert that there is no table: it may be repeated.
-                if self.table is not None or number > _DOUBTFUL_ATTEMPTS:
+                if self.table is not None or number > patience.DOUBTFUL_ATTEMPTS:
                     raise self._in_doubt() from failure
             else:
                 error = self._explained(failure)
@@ -151,7 +146,7 @@ class Commit:
             # Nothing of this attempt can reach the target: it is thrown away, wherever it got to.
             self._drop(name)
             if is_doubt(failure):
-                if number >= _DOUBTFUL_ATTEMPTS:
+                if number >= patience.DOUBTFUL_ATTEMPTS:
                     raise CatalogConnectionError(
                         f"the catalog did not answer while '{self.request.identifier}' was being written; nothing "
                         f"was written: run it again"
@@ -161,14 +156,16 @@ class Commit:
                 if error is None:
                     raise failure
                 # A server that is starting may know no table for a moment: the control plane is asked, too.
-                mistaken = isinstance(error, TableNotFoundError) and number < _DOUBTFUL_ATTEMPTS and self._is_there()
+                mistaken = (
+                    isinstance(error, TableNotFoundError) and number < patience.DOUBTFUL_ATTEMPTS and self._is_there()
+                )
                 if not mistaken and (not _met_commits(error) or number >= self._attempts(_ATTEMPTS_MORE)):
                     raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
 
     def _new_branch(self, head: Snapshot) -> str:
-        for attempt in _trying(_ATTEMPTS, ConcurrencyConflictError, CatalogConnectionError, CommitStateUnknownError):
+        for attempt in patience.trying(patience.ATTEMPTS, _may_pass):
             with attempt:
                 # A new name each time: one whose answer was lost may still come to be, and ages out by itself.
                 name, identifier = refs.staging_branch(time.time()), self.request.identifier
@@ -220,7 +217,7 @@ class Commit:
             conflict = isinstance(failure, ConcurrencyConflictError)
             if failure is not None and not conflict and not is_doubt(failure):
                 raise failure
-            if number >= (_ATTEMPTS if conflict else _DOUBTFUL_ATTEMPTS):
+            if number >= (patience.ATTEMPTS if conflict else patience.DOUBTFUL_ATTEMPTS):
                 raise self._in_doubt() from failure
             self._pause(number)
         raise AssertionError("the loop ends by itself")
@@ -254,7 +251,7 @@ class Commit:
     def _drop(self, branch: str) -> None:
         """Forget a branch and what only it leads to, if it is still there; it ages out by itself otherwise."""
         with suppress(Exception):  # the write's own outcome is the one to tell
-            for attempt in _trying(_DOUBTFUL_ATTEMPTS, FloeStorageError):
+            for attempt in patience.trying(patience.DOUBTFUL_ATTEMPTS, lambda exc: isinstance(exc, FloeStorageError)):
                 with attempt, translated("unstage", self.request.identifier):
                     refs.discard(self._loaded(), branch)
 
@@ -328,20 +325,11 @@ class Commit:
     def _attempts(self, otherwise: int) -> int:
         """Iceberg repeats commits by itself where a table says how often; elsewhere it gives up after a few."""
         told = self.table is not None and "commit.retry.num-retries" in self.table.properties
-        return otherwise if told or self.table is None else _ATTEMPTS
+        return otherwise if told or self.table is None else patience.ATTEMPTS
 
     def _pause(self, number: int) -> None:
         self.op.event("retrying")
-        time.sleep(random.uniform(0, min(_LONGEST_WAIT_SECONDS, 0.05 * 2**number)))  # noqa: S311 - jitter
-
-
-def _trying(attempts: int, *errors: type[FloeError]) -> Retrying:
-    return Retrying(
-        retry=retry_if_exception_type(errors),
-        stop=stop_after_attempt(attempts),
-        wait=wait_random_exponential(0.05, max=_LONGEST_WAIT_SECONDS),
-        reraise=True,
-    )
+        time.sleep(patience.pause(number))
 
 
 def _gone(branch: str) -> ConcurrencyConflictError:
@@ -371,6 +359,10 @@ def _caused(error: FloeError, failure: Exception) -> FloeError:
     if error is not failure:
         error.__cause__ = failure
     return error
+
+
+def _may_pass(exc: BaseException) -> bool:
+    return isinstance(exc, ConcurrencyConflictError | CatalogConnectionError | CommitStateUnknownError)
 
 
 def _met_commits(error: FloeError | None) -> bool:
