@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import (
     CommitStateUnknownError,
@@ -20,6 +20,7 @@ from floe_core.errors import (
 from floe_core.identifiers import TableIdentifier
 from floe_core.redaction import redact
 from floe_core.spec import CATALOG_NAME
+from floe_core.telemetry import note
 from floe_spark.connect import session_with
 from floe_spark.errors import is_doubt, translate
 from floe_spark.names import quoted
@@ -65,8 +66,15 @@ def again_on_conflict() -> Retrying:
         retry=retry_if_exception_type(ConcurrencyConflictError),
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_random_exponential(0.2, max=5),
+        before_sleep=_note_retry,
         reraise=True,
     )
+
+
+def _note_retry(state: RetryCallState) -> None:
+    failure = state.outcome.exception() if state.outcome is not None else None
+    cause = failure.__cause__ if failure is not None and failure.__cause__ is not None else failure
+    note("retrying", attempt=state.attempt_number, reason=_reason(str(cause)))
 
 
 def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> FloeError:
