@@ -52,6 +52,7 @@ def test_the_modules_of_floe_core() -> None:
         "settings",
         "spec",
         "telemetry",
+        "words",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from abc import ABC, abstractmethod
 from datetime import datetime
 from enum import Enum
 from typing import ClassVar
@@ -10,6 +10,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from floe_core.policy import CompactionStrategy
+from floe_core.words import counted
 
 __all__ = [
     "CompactReport",
@@ -32,7 +33,7 @@ class Step(str, Enum):
     ORPHANS = "orphans"
 
 
-class Report(BaseModel):
+class Report(BaseModel, ABC):
     """What a step did to one table, compared with the table and its files afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,9 +45,9 @@ class Report(BaseModel):
     files_removed: tuple[str, ...] = Field(default=(), description="what is gone from the store, under its location")
     bytes_freed: int = 0
 
+    @abstractmethod
     def told(self) -> str:
         """In one line, for people."""
-        raise NotImplementedError
 
 
 class ExpireReport(Report):
@@ -63,8 +64,8 @@ class ExpireReport(Report):
     statistics_files: int = 0
 
     def told(self) -> str:
-        aged = f", {_counted(self.refs, 'ref')} aged out" if self.refs else ""
-        return f"{_counted(self.snapshots, 'snapshot')} and {_counted(self.files_removed, 'file')} gone{aged}"
+        aged = f", {counted(len(self.refs), 'ref')} aged out" if self.refs else ""
+        return f"{counted(len(self.snapshots), 'snapshot')} and {counted(len(self.files_removed), 'file')} gone{aged}"
 
 
 class CompactReport(Report):
@@ -103,7 +104,7 @@ class OrphansReport(Report):
     found: tuple[str, ...] = ()
 
     def told(self) -> str:
-        return f"{len(self.found)} found" if self.dry_run else f"{_counted(self.files_removed, 'file')} removed"
+        return f"{len(self.found)} found" if self.dry_run else f"{counted(len(self.files_removed), 'file')} removed"
 
 
 class StatisticsReport(Report):
@@ -114,7 +115,3 @@ class StatisticsReport(Report):
 
     def told(self) -> str:
         return f"of snapshot {self.snapshot_id}" if self.path else "nothing to count"
-
-
-def _counted(things: Sized, word: str) -> str:
-    return f"{len(things):,} {word}{'' if len(things) == 1 else 's'}"

@@ -16,11 +16,12 @@ from pyiceberg.table.snapshots import Operation, ancestors_of
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from floe_core.policy import CompactPolicy, MaintenancePolicy
+from floe_core.words import counted, human_bytes
 from floe_iceberg.leases import is_lease
 from floe_iceberg.purge import is_shared
 from floe_iceberg.retention import Expiring, expiring, held_by_cursor, of_ms, to_ms
 
-__all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "counted", "cutoff_ms", "findings", "look"]
+__all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "cutoff_ms", "findings", "look"]
 
 # The property in which maintenance leaves the time of its end.
 LAST_MAINTENANCE = "floe.last-maintenance"
@@ -249,7 +250,7 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         found.append(
             Finding(
                 Light.RED if urgent else Light.YELLOW,
-                f"{counted(facts.compactable_files, 'file')} of {_size(average)} on average in "
+                f"{counted(facts.compactable_files, 'file')} of {human_bytes(average)} on average in "
                 f"{counted(facts.compactable_partitions, 'partition')} could be fewer and larger",
                 f"{maintain} compact",
             )
@@ -299,15 +300,3 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         )
     order = [Light.RED, Light.YELLOW, Light.GREEN]
     return sorted(found, key=lambda one: order.index(one.light))
-
-
-def counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("the loop always returns")

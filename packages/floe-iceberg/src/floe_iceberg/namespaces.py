@@ -25,6 +25,7 @@ from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import NamespaceInfo
 from floe_core.ports import CatalogPlugin
 from floe_core.telemetry import operation, warn
+from floe_core.words import counted
 from floe_iceberg.errors import translated
 
 __all__ = ["Namespaces"]
@@ -47,7 +48,7 @@ class _Contents:
 
     def __str__(self) -> str:
         kinds = (("table", self.tables), ("view", self.views), ("namespace", self.namespaces))
-        return " and ".join(_counted(word, names) for word, names in kinds if names)
+        return " and ".join(_named(word, names) for word, names in kinds if names)
 
 
 class Namespaces:
@@ -286,8 +287,8 @@ def _last(found: Iterable[Identifier]) -> tuple[str, ...]:
     return tuple(sorted({one[-1] for one in found}))
 
 
-def _counted(word: str, names: tuple[str, ...]) -> str:
-    return f"{len(names)} {word}{'s' if len(names) > 1 else ''} ({_few(names)})"
+def _named(word: str, names: tuple[str, ...]) -> str:
+    return f"{counted(len(names), word)} ({_few(names)})"
 
 
 def _few(names: Collection[str]) -> str:

@@ -14,8 +14,9 @@ from floe_core.governance import FloorEnforcer, PolicyEnforcer, validated_retent
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
+from floe_core.words import counted
 from floe_iceberg.errors import translated
-from floe_iceberg.health import TableFacts, counted, look
+from floe_iceberg.health import TableFacts, look
 from floe_iceberg.listing import canonical_set, is_hidden, list_files, location_of
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import is_shared

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from floe_core.maintenance import Step
 from floe_core.redaction import redact
+from floe_core.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from floe_core.identifiers import TableIdentifier
@@ -40,10 +41,8 @@ __all__ = [
     "check_lines",
     "columns_table",
     "command_name",
-    "counted",
     "done_table",
     "health_table",
-    "human_bytes",
     "plan_lines",
     "print_findings",
     "print_records",
@@ -61,21 +60,6 @@ _LEFT_OUT = ("manifests", "skew", "partitions", "written", "deletes", "small", "
 def command_name() -> str:
     """How to type this command from any folder."""
     return "floe" if shutil.which("floe") else str(Path(sys.argv[0]).resolve())
-
-
-def human_bytes(count: int) -> str:
-    """1,234,567 as 1.2 MB."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError  # the loop always returns
-
-
-def counted(number: int, word: str) -> str:
-    """2 tables, 1 table, no tables."""
-    return f"{f'{number:,}' if number else 'no'} {word}{'' if number == 1 else 's'}"
 
 
 def age(moment: datetime | None) -> str:

@@ -24,9 +24,10 @@ from floe_core.documents import read_document
 from floe_core.errors import ConfigurationError, FloeError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.words import human_bytes
 from floe_iceberg import IcebergTableManager
 from floe_runtime import templates
-from floe_runtime.console import command_name, human_bytes, progress, report_table
+from floe_runtime.console import command_name, progress, report_table
 from floe_runtime.pipeline import Pipeline, open_pipeline
 from floe_runtime.planning import batches
 from floe_runtime.recount import Difference, compare, recompute, recorded
@@ -297,6 +298,8 @@ def _say_where(folder: Path, console: Console, seconds: float) -> None:
         f"  cd {folder}\n"
         f"  {floe} run --partition {_CORRECTED}\n"
         f"  {floe} run --select gold/top_products\n"
-        f"  {floe} doctor",
+        f"  {floe} dev\n"
+        f"  {floe} tables health\n"
+        f"  {floe} maintain plan",
         markup=False,
     )

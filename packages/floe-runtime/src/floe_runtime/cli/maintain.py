@@ -267,7 +267,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) -> None:
     from floe_core.maintenance import Step
-    from floe_runtime.console import counted, human_bytes
+    from floe_core.words import counted, human_bytes
 
     due = [one for one in plans if one.steps]
     if due:
@@ -286,7 +286,8 @@ def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) 
 
 
 def _print_outcomes(out: Console, outcomes: Sequence[TableOutcome], only: Sequence[Step], seconds: float) -> None:
-    from floe_runtime.console import counted, done_table, human_bytes
+    from floe_core.words import counted, human_bytes
+    from floe_runtime.console import done_table
     from floe_spark.maintenance.run import Outcome
 
     done = [one for one in outcomes if one.reports]

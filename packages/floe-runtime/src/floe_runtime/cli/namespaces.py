@@ -96,7 +96,7 @@ def create(
 @tells_errors
 def show(name: str, project: Path | None, environment: str | None, as_json: bool) -> None:
     """Show the properties of a namespace, and what is in it."""
-    from floe_runtime.console import counted
+    from floe_core.words import counted
 
     namespace = _name(name)
     tables = _tables(compile_here(project, environment))

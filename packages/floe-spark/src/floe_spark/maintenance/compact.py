@@ -51,7 +51,7 @@ def compact(
                 (row,) = call(lake, "rewrite_data_files", identifier, arguments, small=False)
         after = lake.tables.load_table(identifier)
         made = _made_since(after, head) if head is not None else []
-        report = _checked(lake, identifier, after, made, row, report)
+        report = _checked(lake, identifier, made, row, report)
         op.set(files=report.files_rewritten, added=report.files_added, snapshot_id=report.snapshot_id)
         return report.model_copy(update={"seconds": time.perf_counter() - began})
 
@@ -118,7 +118,6 @@ def _made_since(table: Table, head: Snapshot) -> list[Snapshot]:
 def _checked(
     lake: Lake,
     identifier: TableIdentifier,
-    table: Table,
     made: Sequence[Snapshot],
     row: dict[str, int],
     report: CompactReport,
@@ -148,7 +147,7 @@ def _checked(
     snapshot = ours[-1] if ours else made[-1]
     rows_before, rows_after = _count(snapshot, "deleted-records"), _count(snapshot, "added-records")
     if rewritten and rows_before != rows_after:
-        rows_before, rows_after = _rows_around(lake, identifier, table, snapshot)
+        rows_before, rows_after = _rows_around(lake, identifier, snapshot)
         if rows_before != rows_after:
             raise FloeStorageError(
                 f"'{identifier}' has {rows_after} rows after compaction and had {rows_before} before; go back with "
@@ -167,9 +166,8 @@ def _checked(
     )
 
 
-def _rows_around(lake: Lake, identifier: TableIdentifier, table: Table, snapshot: Snapshot) -> tuple[int, int]:
+def _rows_around(lake: Lake, identifier: TableIdentifier, snapshot: Snapshot) -> tuple[int, int]:
     """Rows before and after, counted: with deletes folded in, files hold fewer rows and the table the same."""
-    del table
     if snapshot.parent_snapshot_id is None:
         return 0, 0
     before = lake.read(identifier, snapshot_id=snapshot.parent_snapshot_id).count()
