@@ -28,6 +28,7 @@ from floe_core.errors import (
     SchemaEvolutionError,
 )
 from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_iceberg import patience
 
 # 1. Atomic, one snapshot -----------------------------------------------------------------------------------------
 
@@ -339,8 +340,16 @@ def test_a_table_replaced_by_another_meanwhile_is_not_written_to(
         engine.lake.tables.drop_table(table)
         engine.lake.tables.write_data(table, pa.table({"other": ["x"]}), mode="append")
 
+    waited: list[int] = []
+
+    def waiting(number: int) -> float:
+        waited.append(number)
+        return 0.0
+
+    monkeypatch.setattr(patience, "pause", waiting)
     with meanwhile(engine.lake, monkeypatch, replace), pytest.raises(FloeError):
         engine.write(table, events(0), mode="overwrite", slice=days(0))
+    assert len(waited) <= 1  # there is nothing to wait for
     assert rows_of(engine.read(table)) == [("x",)]
 
 

@@ -45,7 +45,7 @@ from floe_spark.errors import is_doubt, translate
 from floe_spark.frames import OUTSIDE, Guard
 from floe_spark.names import table_name
 
-__all__ = ["Act", "Commit"]
+__all__ = ["Act", "Commit", "TableReplacedError"]
 
 # Writes to a branch; to main if there is none.
 Act = Callable[[str | None], object]
@@ -251,7 +251,7 @@ class Commit:
     def _drop(self, branch: str) -> None:
         """Forget a branch and what only it leads to, if it is still there; it ages out by itself otherwise."""
         with suppress(Exception):  # the write's own outcome is the one to tell
-            for attempt in patience.trying(patience.DOUBTFUL_ATTEMPTS, lambda exc: isinstance(exc, FloeStorageError)):
+            for attempt in patience.trying(patience.DOUBTFUL_ATTEMPTS, _may_pass):
                 with attempt, translated("unstage", self.request.identifier):
                     refs.discard(self._loaded(), branch)
 
@@ -264,7 +264,7 @@ class Commit:
     def _same(self, now: Table | None) -> Table | None:
         """The table as it is now, if it is still the one that was looked at and not another of its name."""
         if self.table is not None and now is not None and now.metadata.table_uuid != self.table.metadata.table_uuid:
-            raise ConcurrencyConflictError(
+            raise TableReplacedError(
                 f"'{self.request.identifier}' was dropped and created anew by somebody else meanwhile; nothing was "
                 f"written: run it again"
             )
@@ -336,6 +336,10 @@ def _gone(branch: str) -> ConcurrencyConflictError:
     return ConcurrencyConflictError(f"somebody else removed the branch {branch!r} of a write that was under way")
 
 
+class TableReplacedError(ConcurrencyConflictError):
+    """Another table has the name now: there is nothing to wait for."""
+
+
 class _MovedError(ConcurrencyConflictError):
     """The target is not where it was when it was looked at."""
 
@@ -362,7 +366,8 @@ def _caused(error: FloeError, failure: Exception) -> FloeError:
 
 
 def _may_pass(exc: BaseException) -> bool:
-    return isinstance(exc, ConcurrencyConflictError | CatalogConnectionError | CommitStateUnknownError)
+    passing = ConcurrencyConflictError | CatalogConnectionError | CommitStateUnknownError
+    return isinstance(exc, passing) and not isinstance(exc, TableReplacedError)
 
 
 def _met_commits(error: FloeError | None) -> bool:
