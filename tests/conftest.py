@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis  # noqa: F401 - its plugin imports it at the end of a run, where CPython 3.11 was seen to fail
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
@@ -21,6 +24,8 @@ from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 # Tests say what they need; the machine's own settings must not leak in.
 for name in ("FLOE_ENV", "DAGSTER_HOME"):
     os.environ.pop(name, None)
+
+_OPENED: list[Lake] = []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +52,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
 def lake(project: CompiledArtifacts) -> Iterator[Lake]:
     opened = Lake(project)
     spark = opened.spark
+    _OPENED.append(opened)
     yield opened
+    _OPENED.remove(opened)
     spark.stop()
 
 
@@ -84,8 +91,15 @@ def engine(request: pytest.FixtureRequest, catalog: Lake) -> Engine:
 
 
 @pytest.fixture
-def namespace() -> str:
-    return new_namespace()
+def namespace() -> Iterator[str]:
+    """A namespace of its own, emptied afterwards: maintenance asks every table of a catalog before it deletes."""
+    name = new_namespace()
+    yield name
+    for opened in _OPENED:
+        catalog: Any = opened.tables.catalog_plugin.connect()
+        for table in catalog.list_tables(name) if catalog.namespace_exists(name) else []:
+            with suppress(NoSuchTableError):
+                catalog.drop_table(table)
 
 
 @pytest.fixture

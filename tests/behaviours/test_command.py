@@ -305,6 +305,7 @@ defs = create_definitions([quick, slow, fails])
 """
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_nothing_half_written_and_exits_with_130(new_project: Any) -> None:
     root: Path = new_project("name: shop\n")
     marker = root / "computing"

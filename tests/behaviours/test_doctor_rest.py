@@ -385,6 +385,7 @@ def test_whoever_stops_the_doctor_in_the_middle_leaves_nothing_behind(server: Se
     assert "with credentials that the catalog vends for 15 min" in findings[-1].message
 
 
+@pytest.mark.full
 def test_everything_is_green_with_spark(server: SeaweedFS, tmp_path: Path) -> None:
     (tmp_path / "floe.yaml").write_text(f"name: shop\n{rest_settings(server)}", encoding="utf-8")
     floe = str(Path(sys.executable).parent / "floe")

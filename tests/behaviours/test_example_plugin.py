@@ -121,6 +121,7 @@ def test_a_share_that_is_not_mounted_is_refused_and_not_filled(new_project: Proj
     assert list((tmp_path / "share").iterdir()) == []
 
 
+@pytest.mark.full
 def test_spark_sees_the_same_folder(new_project: Project, share: Path) -> None:
     root = new_project(storage(share))
     tables = IcebergTableManager.open(compile_project(root).artifacts)

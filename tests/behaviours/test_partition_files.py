@@ -251,6 +251,7 @@ def test_a_month_of_days_is_exact_when_clocks_change(
     assert story.rows == written(by, notes)
 
 
+@pytest.mark.full
 def test_days_are_exact_on_spark_when_clocks_change(lake: Lake, bench: Workbench, engines: dict[str, Values]) -> None:
     zone, _, _, changed, count = CHANGES["lord-howe-autumn"]
     by = half_hours(zone, "2026-03-28", "2026-04-13", ZONED)

@@ -219,6 +219,7 @@ def writers(shop: CompiledArtifacts) -> Iterator[list[Writer]]:
         one.close()
 
 
+@pytest.mark.full
 def test_appends_of_processes_of_both_engines_all_land_once(
     arrow: ArrowEngine, spark: SparkProcess, writers: list[Writer], table: TableIdentifier
 ) -> None:

@@ -177,6 +177,7 @@ def test_a_scan_of_arrow_outlives_its_credentials(
     assert credentials.refused == 0
 
 
+@pytest.mark.full
 def test_a_write_of_spark_outlives_its_credentials_where_the_catalog_renews_them(
     lake: Lake, short: Short, table: TableIdentifier, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.catalogs import rest_settings
 from tests.servers.seaweedfs import SeaweedFS
 
@@ -37,6 +38,7 @@ third.spark.stop()
 """
 
 
+@pytest.mark.full
 def test_a_session_has_the_secret_of_its_own_project_only(server: SeaweedFS, tmp_path: Path) -> None:
     # A JVM has the jars that it was started with.
     settings = f"{rest_settings(server)}spark: {{conf: {{spark.jars.packages: '{SQLITE_JDBC}'}}}}\n"

@@ -48,6 +48,7 @@ def proxy(server: SeaweedFS, authority: trustme.CA) -> Iterator[FaultProxy]:
         yield running
 
 
+@pytest.mark.full
 def test_both_engines_trust_the_authority_of_floe_yaml(
     server: SeaweedFS, proxy: FaultProxy, authority: trustme.CA, tmp_path: Path, namespace: str
 ) -> None:

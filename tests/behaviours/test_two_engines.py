@@ -109,6 +109,7 @@ def _open_new_catalogs(roots: list[str], together: Barrier) -> None:
             plugin.create_namespace("bronze")
 
 
+@pytest.mark.full
 def test_processes_that_open_a_new_catalog_at_once_all_succeed(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     together = context.Barrier(3)

@@ -71,6 +71,7 @@ def test_threads_that_create_one_table_get_one_table(tmp_path: Path, if_not_exis
     assert_one_table(tmp_path, outcomes, if_not_exists=if_not_exists)
 
 
+@pytest.mark.full
 def test_processes_that_create_one_table_get_one_table(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     together, outcomes = context.Barrier(3), context.Queue()
