@@ -307,7 +307,7 @@ def test_the_history_tells_failures_and_what_was_killed(shop: Shop) -> None:
 def test_health_shows_lights_and_what_mends(worn: Shop, no_java: dict[str, str]) -> None:
     before = worn.files(), worn.heads()
     examined = worn.told("tables", "health", code=1, within=no_java)
-    assert examined["error"] == "gold.wrong cannot be read"
+    assert examined["error"] == "gold.wrong cannot be maintained as it is said"
     lights = {one["table"]: one["light"] for one in examined["tables"]}
     assert lights == {
         "bronze.orders": "yellow",
@@ -326,7 +326,7 @@ def test_health_shows_lights_and_what_mends(worn: Shop, no_java: dict[str, str])
     shown = worn.floe("tables", "health", within=no_java)
     assert shown.returncode == 1
     assert re.search(r"● yellow +bronze.orders +6 +6 +[\d.]+ kB +1 +1.0 +6 +6 +0% +\d+ s ago +never", shown.stdout)
-    assert re.search(r"● red +gold.wrong +-", shown.stdout)
+    assert re.search(r"● red +gold.wrong +\d", shown.stdout)
     assert "properties of table 'gold.wrong' do not make a maintenance policy" in shown.stdout
     assert "    floe maintain run --table bronze.orders --only compact\n" in shown.stdout
     assert "2 green, 2 yellow, 1 red" in shown.stdout

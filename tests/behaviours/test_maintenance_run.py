@@ -191,7 +191,7 @@ def test_what_a_consumer_has_not_read_is_kept(at_once: Lake, table: TableIdentif
 
 
 def test_the_floor_of_governance_is_kept(lake: Lake, table: TableIdentifier, tmp_path: Path) -> None:
-    refusing = with_policy(lake, tmp_path, {**AT_ONCE, "floor": {"products": {str(table): "30d"}}})
+    refusing = with_policy(lake, tmp_path, {**AT_ONCE, "floor": {"enterprise": "1s", "products": {str(table): "30d"}}})
     untidy(refusing, table)
     before = store(refusing, table)
     outcome = one(list(Maintenance(refusing).run([table])))

@@ -141,6 +141,8 @@ def test_a_table_that_says_nonsense_is_refused_by_name(properties: dict[str, str
         ("{namespaces: {a/b: {}}}", "maintenance", "not a valid name"),
         ("{namespaces: {bronze: {expir: {}}}}", "maintenance.namespaces.bronze.expir", "did you mean 'expire'"),
         ("{floor: {products: {orders: 3d}}}", "maintenance.floor", "has no namespace"),
+        ("{floor: {enterprise: 8d}}", "maintenance", "floor.enterprise: it demands 8d, and expire.older_than is 7d"),
+        ("{floor: {domains: {gold: 90d}}}", "maintenance", "say namespaces: {gold: {expire: {older_than: 90d}}}"),
         ("{schedule: nightly}", "maintenance", "0 3 * * *"),
         ("{schedule: '0 99 * * *'}", "maintenance", "0 3 * * *"),
         ("{schedule: '0 0 3 * * *'}", "maintenance", "0 3 * * *"),
@@ -208,6 +210,33 @@ def test_an_enforcer_of_ones_own_decides() -> None:
 
     assert isinstance(Doubling(), PolicyEnforcer)
     assert validated_retention(Doubling(), RetentionFloor(), ORDERS, timedelta(days=4)) == timedelta(days=8)
+
+
+@pytest.mark.parametrize("answer", [timedelta(minutes=1), timedelta(0), None, 7])
+def test_an_enforcer_that_answers_less_than_was_asked_for_is_not_believed(answer: Any) -> None:
+    class Careless:
+        def get_snapshot_retention(self, *_: object, **__: object) -> Any:
+            return answer
+
+    with pytest.raises(ConfigurationError, match=r"enforcer answered .* not shorter than the 4d"):
+        validated_retention(Careless(), RetentionFloor(), ORDERS, timedelta(days=4))
+
+
+def test_a_floor_that_the_namespace_keeps_is_taken() -> None:
+    floor = {"domains": {"bronze": "90d"}}
+    kept = {"bronze": {"expire": {"older_than": "90d"}}}
+    config = MaintenanceConfig.model_validate({"floor": floor, "namespaces": kept}).resolved()
+    assert of(config).expire.older_than == timedelta(days=90)
+    off = MaintenanceConfig.model_validate({"floor": floor, "namespaces": {"bronze": {"enabled": False}}}).resolved()
+    assert not of(off).enabled
+
+
+def test_bytes_are_a_size_and_a_stranger_is_not_taken_for_a_neighbour() -> None:
+    config = MaintenanceConfig().resolved()
+    key = "floe.maintenance.compact.target-file-size"
+    assert of(config, {key: "1048576"}).compact.target_file_size == of(config, {key: "1MB"}).compact.target_file_size
+    with pytest.raises(ConfigurationError, match=r"'floe.maintenance.schedule' means nothing to Floe$"):
+        of(config, {"floe.maintenance.schedule": "@daily"})
 
 
 @pytest.mark.parametrize("cron", ["0 3 * * *", "*/15 0-6,22 1,15 jan-mar mon-fri", "30 2 * * 7", "@daily"])

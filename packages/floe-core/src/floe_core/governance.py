@@ -76,6 +76,9 @@ def validated_retention(
         if product
         else None,
     )
-    if found <= timedelta(0):
-        raise ConfigurationError(f"the policy enforcer answered {found} for '{table}'; history must be kept a while")
+    if not isinstance(found, timedelta) or found < asked:
+        raise ConfigurationError(
+            f"the policy enforcer answered {found!r} for '{table}'; it must be a timedelta, and not shorter than the "
+            f"{duration_text(asked)} that were asked for. Nothing was done"
+        )
     return found

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from floe_core.errors import FloeStorageError
 from floe_core.policy import CompactionStrategy
 from floe_core.words import counted
 
@@ -16,6 +17,7 @@ __all__ = [
     "CompactReport",
     "ExpireReport",
     "ManifestsReport",
+    "MismatchError",
     "OrphansReport",
     "Report",
     "StatisticsReport",
@@ -48,6 +50,14 @@ class Report(BaseModel, ABC):
     @abstractmethod
     def told(self) -> str:
         """In one line, for people."""
+
+
+class MismatchError(FloeStorageError):
+    """What a step says that it did is not what the table and its files show; `report` is what they show."""
+
+    def __init__(self, message: str, report: Report | None = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class ExpireReport(Report):

@@ -134,8 +134,22 @@ class MaintenanceConfig(MaintenancePolicy):
                 "o'clock every night, or as @hourly, @daily, @weekly or @monthly"
             )
         problems = [*self._problems(self)]
-        for name, policy in self.resolved().namespaces.items():
+        whole = self.resolved()
+        for name, policy in whole.namespaces.items():
             problems += [f"namespaces.{name}.{problem}" for problem in self._problems(policy)]
+        if self.enabled and self.expire.older_than < self.floor.enterprise:
+            problems.append(
+                f"floor.enterprise: it demands {duration_text(self.floor.enterprise)}, and expire.older_than is "
+                f"{duration_text(self.expire.older_than)}"
+            )
+        for name, least in self.floor.domains.items():
+            policy = whole.of_namespace(Namespace.from_string(name).levels)
+            if policy.enabled and policy.expire.older_than < least:
+                problems.append(
+                    f"floor.domains.{name}: it demands {duration_text(least)}, and the policy of {name} is "
+                    f"{duration_text(policy.expire.older_than)}: say namespaces: {{{name}: {{expire: {{older_than: "
+                    f"{duration_text(least)}}}}}}}"
+                )
         if problems:
             raise ValueError("; ".join(dict.fromkeys(problems)))
         return self
@@ -163,12 +177,20 @@ class MaintenanceConfig(MaintenancePolicy):
     def resolved(self) -> Self:
         """The same, each namespace with its whole policy: its parents' over the general one, its own over theirs."""
         whole: dict[str, MaintenancePolicy] = {}
-        general = MaintenancePolicy(**{name: getattr(self, name) for name in MaintenancePolicy.model_fields})
         for name in sorted(self.namespaces, key=lambda one: one.count(".")):
             parents = [str(one) for one in Namespace.from_string(name).lineage()[:-1]]
-            below = next((whole[one] for one in reversed(parents) if one in whole), general)
+            below = next((whole[one] for one in reversed(parents) if one in whole), self._general)
             whole[name] = _over(below, self.namespaces[name])
         return self.model_copy(update={"namespaces": {name: whole[name] for name in self.namespaces}})
+
+    def of_namespace(self, levels: tuple[str, ...]) -> MaintenancePolicy:
+        """What holds for the tables of a namespace, given that this is resolved."""
+        lineage = [str(one) for one in Namespace(levels=levels).lineage()]
+        return next((self.namespaces[one] for one in reversed(lineage) if one in self.namespaces), self._general)
+
+    @property
+    def _general(self) -> MaintenancePolicy:
+        return MaintenancePolicy(**{name: getattr(self, name) for name in MaintenancePolicy.model_fields})
 
     def check(self, policy: MaintenancePolicy, whose: object) -> None:
         """Refuse what would make a run be done twice, or delete files under a write."""
@@ -186,9 +208,7 @@ def policy_of(
         properties: Of the table. What they say holds over its namespace.
         given: Properties that Floe gives to every table: where a table has just these, nobody meant anything by it.
     """
-    lineage = [str(one) for one in Namespace(levels=table.namespace).lineage()]
-    found = next((config.namespaces[one] for one in reversed(lineage) if one in config.namespaces), None)
-    policy = found or MaintenancePolicy(**{name: getattr(config, name) for name in MaintenancePolicy.model_fields})
+    policy = config.of_namespace(table.namespace)
     said = {key: value for key, value in properties.items() if key in _ICEBERGS and given.get(key) != value}
     own = {key: value for key, value in properties.items() if key.startswith(PROPERTY_PREFIX)}
     if own.get(f"{PROPERTY_PREFIX}enabled", str(policy.enabled)).lower() == "false":
@@ -221,16 +241,21 @@ def _nested(icebergs: Mapping[str, str], own: Mapping[str, str]) -> dict[str, An
     for key, value in own.items():
         path = [part.replace("-", "_") for part in key.removeprefix(PROPERTY_PREFIX).split(".")]
         if tuple(path) not in _PATHS:
-            known = [PROPERTY_PREFIX + ".".join(one).replace("_", "-") for one in _PATHS]
-            close = difflib.get_close_matches(key, known, n=1)
-            raise ConfigurationError(
-                f"table property {key!r} means nothing to Floe{f'; did you mean {close[0]!r}?' if close else ''}"
-            )
+            known = [".".join(one).replace("_", "-") for one in _PATHS]
+            close = difflib.get_close_matches(key.removeprefix(PROPERTY_PREFIX), known, n=1)
+            meant = f"; did you mean '{PROPERTY_PREFIX}{close[0]}'?" if close else ""
+            raise ConfigurationError(f"table property {key!r} means nothing to Floe{meant}")
         inner = said
         for part in path[:-1]:
             inner = inner.setdefault(part, {})
-        inner[path[-1]] = [one.strip() for one in value.split(",")] if path[-1] == "columns" else value
+        inner[path[-1]] = _value(path[-1], value)
     return said
+
+
+def _value(name: str, said: str) -> Any:
+    if name == "columns":
+        return [one.strip() for one in said.split(",")]
+    return int(said) if name == "target_file_size" and said.strip().isdecimal() else said
 
 
 def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

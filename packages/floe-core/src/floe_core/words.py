@@ -13,7 +13,7 @@ def counted(number: int, word: str) -> str:
 def human_bytes(count: float) -> str:
     """1,234,567 as 1.2 MB."""
     for unit in ("B", "kB", "MB"):
-        if count < 1000:
+        if count < (999.5 if unit == "B" else 999.95):
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from enum import Enum
 
 from pyiceberg.io import FileIO
@@ -229,9 +229,10 @@ def _last_write(table: Table) -> datetime | None:
 def _last_maintenance(table: Table) -> datetime | None:
     said = table.properties.get(LAST_MAINTENANCE)
     try:
-        return datetime.fromisoformat(said) if said else None
+        found = datetime.fromisoformat(said) if said else None
     except ValueError:
         return None
+    return found.replace(tzinfo=timezone.utc) if found is not None and found.tzinfo is None else found
 
 
 def _moment(milliseconds: int | None) -> datetime | None:
@@ -246,12 +247,13 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
     found: list[Finding] = []
     if facts.compactable_files:
         urgent = facts.compactable_files >= 1000 or facts.delete_ratio >= 0.3
+        better = "fewer, larger or without deletes" if facts.delete_files else "fewer and larger"
         average = facts.compactable_bytes // max(1, facts.compactable_files)
         found.append(
             Finding(
                 Light.RED if urgent else Light.YELLOW,
                 f"{counted(facts.compactable_files, 'file')} of {human_bytes(average)} on average in "
-                f"{counted(facts.compactable_partitions, 'partition')} could be fewer and larger",
+                f"{counted(facts.compactable_partitions, 'partition')} could be {better}",
                 f"{maintain} compact",
             )
         )

@@ -201,7 +201,8 @@ class _Lease:
     def _lost(self) -> LeaseHeldError:
         return LeaseHeldError(
             f"the lease on '{self._identifier}' was lost: this process stood still for longer than "
-            f"{self._seconds:g} s, or somebody removed the tag. What was done is complete; run it again"
+            f"{self._seconds:g} s, another's clock is as much ahead, or somebody removed the tag. What was done is "
+            f"complete; run it again"
         )
 
     def give_back(self, properties: Mapping[str, str]) -> None:

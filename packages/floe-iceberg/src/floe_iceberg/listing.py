@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,9 +16,10 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.errors import translated
 
-__all__ = ["Listed", "canonical", "canonical_set", "is_below", "is_hidden", "list_files", "location_of"]
+__all__ = ["Listed", "canonical", "canonical_set", "is_below", "is_hidden", "is_linked", "list_files", "location_of"]
 
 
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(.*)", re.DOTALL)
 # Where tables of Hadoop catalogs say which of their metadata files is the newest.
 _HINT = "version-hint.text"
 
@@ -30,8 +33,22 @@ class Listed:
 
 
 def canonical(path: str) -> str:
-    """The same text for the same file, however an engine writes its address: file:/a and file:///a, s3 and s3a."""
-    return str(PyArrowFileIO.parse_location(path)[2]).rstrip("/")
+    """The same text for the same file, however an engine writes its address.
+
+    That is: file:/a, file:///a and file:///x/..//a; s3 and s3a. In a store for objects `//` is part of a name. No part
+    of a path is cut off, as PyIceberg does after `#` and `?`: files may be called so.
+    """
+    address = _ADDRESS.fullmatch(path)
+    if address is None:
+        return _normal(os.path.join(os.getcwd(), path))  # noqa: PTH109, PTH118 - text, links are not followed
+    scheme, host, rest = address.groups(default="")
+    if scheme.lower() == "file":
+        return _normal(rest)
+    return (rest if scheme in ("hdfs", "viewfs") else f"{host}{rest}").rstrip("/")
+
+
+def _normal(path: str) -> str:
+    return "/" + os.path.normpath(path).strip("/")
 
 
 def location_of(table: Table) -> str:
@@ -58,10 +75,20 @@ def list_files(table: Table, identifier: TableIdentifier) -> dict[str, Listed]:
             FileSelector(path, allow_not_found=True, recursive=True)
         )
     return {
-        one.path: Listed(one.size or 0, one.mtime or datetime.now(timezone.utc))
+        (_normal(one.path) if scheme == "file" else one.path): Listed(
+            one.size or 0, one.mtime or datetime.now(timezone.utc)
+        )
         for one in found
         if one.type is FileType.File and not (one.base_name.startswith(".") and one.base_name.endswith(".crc"))
     }
+
+
+def is_linked(path: str, table: Table) -> bool:
+    """Is it another file than it seems, because a link leads there?"""
+    if PyArrowFileIO.parse_location(table.location())[0] != "file":
+        return False
+    location = location_of(table)
+    return os.path.realpath(path) != os.path.realpath(location) + path[len(location) :]
 
 
 def is_hidden(path: str, location: str, fields: Collection[str]) -> bool:

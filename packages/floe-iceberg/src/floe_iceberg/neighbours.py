@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from uuid import UUID
 
 from pyiceberg.catalog import Catalog
@@ -26,6 +26,7 @@ __all__ = ["Neighbours", "sends_files_elsewhere"]
 # Properties that send the files of a table elsewhere.
 _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _ATTEMPTS = 3
+_LOOKED_AT_FOR_SECONDS = 300.0
 
 
 def sends_files_elsewhere(properties: Iterable[str]) -> bool:
@@ -46,7 +47,10 @@ class _Place:
 
 
 class Neighbours:
-    """All tables, whatever their names: those that other tools made included. Each is looked at once.
+    """All tables, whatever their names: those that other tools made included.
+
+    Whoever asks is told of the tables that are there now. One that was looked at before is not looked at again as long
+    as its row in a catalog database is the same, or for some minutes where a server keeps the tables.
 
     `names` lists them.
     """
@@ -54,19 +58,38 @@ class Neighbours:
     def __init__(self, catalog: Catalog, names: Callable[[], Iterable[Identifier]]) -> None:
         self._catalog = catalog
         self._names = names
+        self._since = time.monotonic()
+        self._places: dict[Identifier, tuple[str, _Place]] = {}
+        self._outside: dict[Identifier, tuple[str, set[str]]] = {}
 
-    @cached_property
-    def _found(self) -> tuple[list[_Place], dict[str, Exception]]:
+    def _look(self) -> tuple[list[_Place], dict[str, Exception]]:
         """The tables, and those that cannot be loaded with the reason."""
-        places: list[_Place] = []
+        versions = self._versions()
+        self._places = {name: known for name, known in self._places.items() if versions.get(name) == known[0]}
         unreadable: dict[str, Exception] = {}
-        for name in self._names():
+        for name, version in versions.items():
+            if name in self._places:
+                continue
             found = self._place(name)
             if isinstance(found, _Place):
-                places.append(found)
+                self._places[name] = version, found
             elif found is not None:
                 unreadable[".".join(name)] = found
-        return places, unreadable
+        return [place for _, place in self._places.values()], unreadable
+
+    def _versions(self) -> dict[Identifier, str]:
+        """The tables that there are, each with a text that is another one when the table has changed."""
+        if not isinstance(self._catalog, SqlCatalog):
+            if time.monotonic() - self._since > _LOOKED_AT_FOR_SECONDS:
+                self._since = time.monotonic()
+            return dict.fromkeys(self._names(), str(self._since))
+        rows = select(IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location).where(
+            IcebergTables.catalog_name == self._catalog.name
+        )
+        with Session(self._catalog.engine) as session:
+            return {
+                (*namespace.split("."), name): metadata or "" for namespace, name, metadata in session.execute(rows)
+            }
 
     def _place(self, name: Identifier) -> _Place | Exception | None:
         try:
@@ -83,13 +106,7 @@ class Neighbours:
 
         One whose files are gone, or that this user may not see, is not taken for its twin.
         """
-        near = self._near(table)
-        if near is not None:
-            found = [(name, self._place(name)) for name in near if name != (*identifier.namespace, identifier.name)]
-            others = [one for _, one in found if isinstance(one, _Place)]
-            unreadable = {".".join(name): one for name, one in found if isinstance(one, Exception)}
-        else:
-            others, unreadable = self._others(identifier), self._found[1]
+        others, unreadable = self._others(identifier)
         for name, reason in unreadable.items():
             if not isinstance(reason, FileNotFoundError | ForbiddenError | PermissionDeniedError):
                 raise FloeStorageError(
@@ -103,27 +120,9 @@ class Neighbours:
                     f"other may. Nothing was deleted; drop one of the names without purge first"
                 )
 
-    def _near(self, table: Table) -> list[Identifier] | None:
-        """The tables whose metadata lies where this one's does, which twins have in common; None if only loading tells.
-
-        The rows of a catalog database say it; a server's list does not.
-        """
-        if not isinstance(self._catalog, SqlCatalog):
-            return None
-        rows = select(IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location).where(
-            IcebergTables.catalog_name == self._catalog.name
-        )
-        folder = canonical(table.metadata_location).rpartition("/")[0]
-        with Session(self._catalog.engine) as session:
-            return [
-                (*namespace.split("."), name)
-                for namespace, name, metadata in session.execute(rows)
-                if metadata and canonical(metadata).rpartition("/")[0] == folder
-            ]
-
     def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:
         """Files of another table below this one's location would look like orphans."""
-        unreadable = self._found[1]
+        others, unreadable = self._others(identifier)
         if unreadable:
             name, reason = next(iter(unreadable.items()))
             raise FloeStorageError(
@@ -131,31 +130,32 @@ class Neighbours:
                 f"'{identifier}': {type(reason).__name__}: {reason}. Mend or drop it first; nothing was deleted"
             )
         own = location_of(table)
-        for other in self._others(identifier):
+        for other in others:
             if any(is_below(one, own) for one in (other.location, *other.paths)):
                 raise FloeStorageError(
                     f"files of '{other}' lie in or below the location of '{identifier}', where they would look like "
                     f"orphans; nothing was deleted. Give one of the tables another location"
                 )
 
-    def refuse_strays(self, identifier: TableIdentifier, files: Iterable[str]) -> None:
+    def refuse_strays(self, identifier: TableIdentifier, files: Collection[str]) -> None:
         """A file may be another table's although that one lies elsewhere: added to it, or written there once."""
-        for path in files:
-            if path in self._strays and self._strays[path] != (*identifier.namespace, identifier.name):
+        if not files:
+            return
+        for other in self._others(identifier)[0]:
+            for path in self._strays(other).intersection(files):
                 raise FloeStorageError(
-                    f"{path} below the location of '{identifier}' belongs to '{'.'.join(self._strays[path])}', so it "
-                    f"is no orphan; nothing was deleted. Rewrite that table's files into its own location first"
+                    f"{path} below the location of '{identifier}' belongs to '{other}', so it is no orphan; "
+                    f"nothing was deleted. Rewrite that table's files into its own location first"
                 )
 
-    @cached_property
-    def _strays(self) -> dict[str, Identifier]:
-        """The files of each table that do not lie below its own location."""
-        found: dict[str, Identifier] = {}
-        for place in self._found[0]:
-            for path in self._files(place):
-                if not is_below(path, place.location):
-                    found[path] = place.name
-        return found
+    def _strays(self, place: _Place) -> set[str]:
+        """The files of a table that do not lie below its own location."""
+        version = self._places[place.name][0]
+        known = self._outside.get(place.name)
+        if known is None or known[0] != version:
+            known = version, {path for path in self._files(place) if not is_below(path, place.location)}
+            self._outside[place.name] = known
+        return known[1]
 
     def _files(self, place: _Place) -> set[str]:
         try:
@@ -167,9 +167,11 @@ class Neighbours:
             return set()
         except Exception as exc:
             raise FloeStorageError(
-                f"it cannot be told which files '{place}' has, and they must not be taken for orphans: {exc}"
+                f"it cannot be told which files '{place}' has, and they must not be taken for orphans: {exc}. Mend or "
+                f"drop it first; nothing was deleted"
             ) from exc
         return found
 
-    def _others(self, identifier: TableIdentifier) -> list[_Place]:
-        return [one for one in self._found[0] if one.name != (*identifier.namespace, identifier.name)]
+    def _others(self, identifier: TableIdentifier) -> tuple[list[_Place], dict[str, Exception]]:
+        places, unreadable = self._look()
+        return [one for one in places if one.name != (*identifier.namespace, identifier.name)], unreadable

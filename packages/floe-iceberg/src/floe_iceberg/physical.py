@@ -43,17 +43,13 @@ class PhysicalMaintenance(Tables, Protocol):
         Args:
             keep_last: Snapshots of each branch that stay however old; by default as the table says, or 1.
         """
-        days = older_than_days
-        if isinstance(days, bool) or not isinstance(days, int | float) or not math.isfinite(days) or days <= 0:
+        if not _is_number(older_than_days) or older_than_days <= 0:
             raise ConfigurationError(
-                f"older_than_days is {days!r}; it must be a number of days over 0. Nothing was expired"
+                f"older_than_days is {older_than_days!r}; it must be a number of days over 0. Nothing was expired"
             )
-        if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
+        if keep_last is not None and (not _is_whole(keep_last) or keep_last < 1):
             raise ConfigurationError(f"keep_last is {keep_last!r}; it must be 1 or more. Nothing was expired")
-        try:
-            moment = datetime.now(timezone.utc) - timedelta(days=days)
-        except OverflowError:
-            raise ConfigurationError(f"older_than_days {days!r} goes back further than any calendar") from None
+        moment = _days_ago(older_than_days)
         with self._maintained(identifier) as compute:
             if keep_last is None:
                 said = self.load_table(identifier).properties.get(_KEEP, "1")
@@ -79,6 +75,11 @@ class PhysicalMaintenance(Tables, Protocol):
             min_files: As many small files of a partition are worth it.
         """
         chosen = choice(CompactionStrategy, strategy, "strategy")
+        if slice is not None and not isinstance(slice, TableSlice):
+            raise ConfigurationError(f"slice is {slice!r}; it must be a TableSlice. Nothing was compacted")
+        for name, number in (("target_file_size", target_file_size), ("min_files", min_files)):
+            if number is not None and not _is_whole(number):
+                raise ConfigurationError(f"{name} is {number!r}; it must be a whole number. Nothing was compacted")
         with self._maintained(identifier) as compute:
             return compute.compact(
                 identifier,
@@ -101,12 +102,13 @@ class PhysicalMaintenance(Tables, Protocol):
 
         Longer than the longest write takes, and never less than a day: a write's files are nobody's until it commits.
         """
-        if isinstance(older_than_days, bool) or not math.isfinite(older_than_days) or older_than_days < 1:
+        check_identifier(identifier)
+        if not _is_number(older_than_days) or older_than_days < 1:
             raise ConfigurationError(
                 f"older_than_days is {older_than_days!r}; it must be 1 or more: the files of a write that is still "
                 f"running look like orphans. Nothing was deleted"
             )
-        moment = datetime.now(timezone.utc) - timedelta(days=older_than_days)
+        moment = _days_ago(older_than_days)
         if dry_run:  # nothing is done, so nobody is kept waiting
             return self.require_compute().remove_orphans(identifier, older_than=moment, dry_run=True)
         with self._maintained(identifier) as compute:
@@ -145,3 +147,18 @@ class PhysicalMaintenance(Tables, Protocol):
             compute.use_tables(self.artifacts, self)
             self.compute = compute
         return self.compute
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_whole(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int)
+
+
+def _days_ago(days: float) -> datetime:
+    try:
+        return datetime.now(timezone.utc) - timedelta(days=days)
+    except OverflowError:
+        raise ConfigurationError(f"older_than_days {days!r} goes back further than any calendar") from None

@@ -11,22 +11,23 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 
-__all__ = ["finish_purge", "is_shared", "refuse_shared"]
+__all__ = ["GC_ENABLED", "finish_purge", "is_shared", "refuse_shared"]
 
-_GC_ENABLED = "gc.enabled"
+GC_ENABLED = "gc.enabled"
 
 
 def is_shared(table: Table) -> bool:
     """Does the table say that its files may belong to another one too?"""
-    return table.properties.get(_GC_ENABLED, "true").lower() == "false"
+    return table.properties.get(GC_ENABLED, "true").strip().lower() != "true"  # as Iceberg reads it
 
 
 def refuse_shared(table: Table, identifier: TableIdentifier) -> None:
     """Iceberg's own sign that the files of this table may belong to another one too."""
     if is_shared(table):
         raise FloeStorageError(
-            f"table '{identifier}' says {_GC_ENABLED}=false: its files may be those of another table too, so nothing "
-            f"was dropped or deleted. Drop it without purge, or set {_GC_ENABLED} to true if you are sure"
+            f"table '{identifier}' says {GC_ENABLED}={table.properties[GC_ENABLED]}: its files may be those of another "
+            f"table too, so nothing was dropped or deleted. Drop it without purge, or set {GC_ENABLED} to true if you "
+            f"are sure"
         )
 
 

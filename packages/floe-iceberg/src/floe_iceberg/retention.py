@@ -9,11 +9,15 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier
+from floe_core.words import counted
 from floe_iceberg.refs import CURSOR_PREFIX
 
-__all__ = ["Expiring", "expiring", "held_by_cursor", "of_ms", "to_ms"]
+__all__ = ["Expiring", "expiring", "held_by_cursor", "of_ms", "refuse_short_branches", "to_ms"]
 
 
+_MAX_REF_AGE = "history.expire.max-ref-age-ms"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -54,8 +58,39 @@ def held_by_cursor(metadata: TableMetadata) -> tuple[str, int] | None:
     return found
 
 
-def expiring(metadata: TableMetadata, *, older_than_ms: int, keep_last: int, now_ms: int) -> Expiring:
-    """As Iceberg decides it: a branch keeps its newest and its young ones, a tag its own, and both may age."""
+def refuse_short_branches(
+    metadata: TableMetadata, identifier: TableIdentifier, *, older_than_ms: int, keep_last: int, now_ms: int
+) -> None:
+    """Iceberg lets a branch say how much of its history stays, whatever expiry is asked for.
+
+    Where that is less, runs that may be retried would not find their writes, nor consumers what is new to them.
+    """
+    policy = expiring(
+        metadata, older_than_ms=older_than_ms, keep_last=keep_last, now_ms=now_ms, by_branch=False
+    ).snapshots
+    going = expiring(metadata, older_than_ms=older_than_ms, keep_last=keep_last, now_ms=now_ms).snapshots
+    lost = going - policy
+    if lost:
+        short = sorted(
+            name
+            for name, ref in metadata.refs.items()
+            if ref.snapshot_ref_type is SnapshotRefType.BRANCH
+            and (ref.max_snapshot_age_ms is not None or ref.min_snapshots_to_keep is not None)
+        )
+        raise ConfigurationError(
+            f"{counted(len(lost), 'snapshot')} of '{identifier}' that the policy keeps would go, because a branch says "
+            f"so itself ({', '.join(short)}); nothing was expired. Set the branch again with a longer retention, or "
+            f"without one: ALTER TABLE ... REPLACE BRANCH"
+        )
+
+
+def expiring(
+    metadata: TableMetadata, *, older_than_ms: int, keep_last: int, now_ms: int, by_branch: bool = True
+) -> Expiring:
+    """As Iceberg decides it: a branch keeps its newest and its young ones, a tag its own, and both may age.
+
+    `by_branch` is whether what a branch says itself holds over what is asked for.
+    """
     refs = {name: ref for name, ref in metadata.refs.items() if _stays(metadata, name, ref, now_ms)}
     kept: set[int] = set()
     referenced: set[int] = set()
@@ -66,7 +101,9 @@ def expiring(metadata: TableMetadata, *, older_than_ms: int, keep_last: int, now
             continue
         line = list(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata))
         referenced.update(one.snapshot_id for one in line)
-        kept.update(one.snapshot_id for one in _of_branch(line, ref, older_than_ms, keep_last, now_ms))
+        kept.update(
+            one.snapshot_id for one in _of_branch(line, ref if by_branch else None, older_than_ms, keep_last, now_ms)
+        )
     for one in metadata.snapshots:
         if one.snapshot_id not in referenced and one.timestamp_ms >= older_than_ms:
             kept.add(one.snapshot_id)
@@ -78,15 +115,19 @@ def _stays(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) ->
     snapshot = metadata.snapshot_by_id(ref.snapshot_id)
     if name == MAIN_BRANCH or snapshot is None:
         return name == MAIN_BRANCH
-    said = ref.max_ref_age_ms or metadata.properties.get("history.expire.max-ref-age-ms")
+    said = ref.max_ref_age_ms or metadata.properties.get(_MAX_REF_AGE)
+    if isinstance(said, str) and not said.strip().isdecimal():
+        raise ConfigurationError(f"table property {_MAX_REF_AGE} is {said!r}; it must be a number of milliseconds")
     return said is None or now_ms - snapshot.timestamp_ms <= int(said)
 
 
 def _of_branch(
-    line: list[Snapshot], ref: SnapshotRef, older_than_ms: int, keep_last: int, now_ms: int
+    line: list[Snapshot], ref: SnapshotRef | None, older_than_ms: int, keep_last: int, now_ms: int
 ) -> list[Snapshot]:
-    cutoff = older_than_ms if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
-    least = ref.min_snapshots_to_keep or keep_last
+    cutoff, least = older_than_ms, keep_last
+    if ref is not None:
+        cutoff = cutoff if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
+        least = ref.min_snapshots_to_keep or least
     kept: list[Snapshot] = []
     for one in line:
         if len(kept) >= least and one.timestamp_ms < cutoff:

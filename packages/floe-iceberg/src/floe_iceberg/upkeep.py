@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pyiceberg.table import Table
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import PrimitiveType, TimeType
 
 from floe_core.errors import FloeError
 from floe_core.governance import FloorEnforcer, PolicyEnforcer, validated_retention
@@ -16,13 +16,21 @@ from floe_core.maintenance import Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
 from floe_core.words import counted
 from floe_iceberg.errors import translated
-from floe_iceberg.health import TableFacts, look
-from floe_iceberg.listing import canonical_set, is_hidden, list_files, location_of
+from floe_iceberg.health import TableFacts, cutoff_ms, look
+from floe_iceberg.listing import canonical_set, is_hidden, is_linked, list_files, location_of
 from floe_iceberg.neighbours import Neighbours
-from floe_iceberg.purge import is_shared
+from floe_iceberg.purge import GC_ENABLED, is_shared
 from floe_iceberg.reachable import present_files
+from floe_iceberg.retention import refuse_short_branches, to_ms
 
 __all__ = ["PlannedStep", "TablePlan", "orphans_of", "plan_table", "table_policy"]
+
+_METADATA = ".metadata.json"
+_MANY_METADATA_FILES = 50
+_TIMES = (
+    "Spark does not take tables with columns of type time. Leave it to PyIceberg, and say so with the table property "
+    "floe.maintenance.enabled=false"
+)
 
 
 @dataclass(frozen=True)
@@ -90,20 +98,37 @@ def plan_table(
         return TablePlan(identifier, policy, facts, (), tuple((one, "the policy says enabled: false") for one in only))
     if table.current_snapshot() is None:
         return TablePlan(identifier, policy, facts, (), tuple((one, "the table has no snapshot yet") for one in only))
+    if _has_times(table):
+        return TablePlan(identifier, policy, facts, (), tuple((one, _TIMES) for one in only))
+
+    def refuse_expiry(table: Table, identifier: TableIdentifier) -> None:
+        cutoff, keep_last = cutoff_ms(table, policy, now), policy.expire.keep_last
+        refuse_short_branches(table.metadata, identifier, older_than_ms=cutoff, keep_last=keep_last, now_ms=to_ms(now))
+        neighbours.refuse_same(table, identifier)
+
     for step in (one for one in Step if one in only):
         if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):
-            skipped.append((step, "the table says gc.enabled=false: its files may be another table's too"))
+            skipped.append(
+                (
+                    step,
+                    f"the table says {GC_ENABLED}={table.properties[GC_ENABLED]}: its files may be another table's too",
+                )
+            )
         elif step is Step.STATISTICS and policy.statistics and not _is_countable(table):
             skipped.append((step, "no column of the table has values that could be counted"))
-        elif step is Step.EXPIRE and facts.expiring and (why := _refused(neighbours.refuse_same, table, identifier)):
+        elif step is Step.EXPIRE and facts.expiring and (why := _refused(refuse_expiry, table, identifier)):
             skipped.append((step, why))
         elif step is Step.ORPHANS:
             with translated("plan", identifier):
                 found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
-            why = _refused(neighbours.refuse_below, table, identifier) if found else ""
+            due = _is_worth(found)
+            why = _refused(neighbours.refuse_below, table, identifier) if due else ""
+            linked = next((path for path in found if is_linked(path, table)), None) if due and not why else None
+            if linked is not None:
+                why = f"{linked} is reached through a link, so it may be somebody else's file; remove the link first"
             if why:
                 skipped.append((step, why))
-            elif found:
+            elif due:
                 reason = f"{counted(len(found), 'file')} that nothing refers to, untouched for {_days(policy)}"
                 steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
         else:
@@ -121,17 +146,32 @@ def _refused(check: Callable[[Table, TableIdentifier], None], table: Table, iden
     return ""
 
 
+def _has_times(table: Table) -> bool:
+    names = table.schema().column_names
+    return any(isinstance(table.schema().find_type(one), TimeType) for one in names)
+
+
+def _is_worth(orphans: Mapping[str, int]) -> bool:
+    """Is there more than a few earlier versions of the metadata? Each maintenance leaves some behind itself."""
+    earlier = sum(path.endswith(_METADATA) for path in orphans)
+    return earlier < len(orphans) or earlier >= _MANY_METADATA_FILES
+
+
 def _is_countable(table: Table) -> bool:
     return any(isinstance(one.field_type, PrimitiveType) for one in table.schema().fields)
 
 
 def _planned(step: Step, facts: TableFacts, policy: MaintenancePolicy) -> PlannedStep | None:
     if step is Step.COMPACT and facts.compactable_files:
-        deletes = f", {facts.delete_files} delete files to fold in" if facts.delete_files else ""
+        far = f"are far from {policy.compact.target_file_size / 2**20:g} MB"
         reason = (
             f"{facts.compactable_files} of {counted(facts.files, 'file')} in {facts.compactable_partitions} of "
-            f"{counted(facts.partitions, 'partition')} are far from {policy.compact.target_file_size // 2**20} MB"
-            f"{deletes}"
+            f"{counted(facts.partitions, 'partition')} "
+            + (
+                f"have some of {counted(facts.delete_files, 'delete file')} to fold in, or {far}"
+                if facts.delete_files
+                else far
+            )
         )
         return PlannedStep(step, reason, facts.compactable_files, facts.compactable_bytes)
     if step is Step.MANIFESTS and facts.too_many_manifests:

@@ -25,7 +25,10 @@ from floe_runtime.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
     from floe_core.identifiers import TableIdentifier
+    from floe_core.policy import MaintenancePolicy
     from floe_iceberg.health import Finding, Light, TableFacts
     from floe_spark import Lake
 
@@ -40,6 +43,7 @@ class Health:
     light: Light
     facts: TableFacts | None
     findings: list[Finding]
+    refused: bool = False  # what it says about its maintenance is
 
 
 @click.group()
@@ -75,10 +79,15 @@ def health(
     with out.status("looking at the tables"):
         found = [one for identifier in chosen if (one := _health(lake, identifier)) is not None]
     unread = [one.table for one in found if one.facts is None]
+    refused = [one.table for one in found if one.refused]
+    problems = [
+        *([f"{', '.join(unread)} cannot be read"] if unread else []),
+        *([f"{', '.join(refused)} cannot be maintained as it is said"] if refused else []),
+    ]
     here = "".join(f" {option} {value}" for option, value in (("--project", project), ("--env", environment)) if value)
     if as_json:
-        error = f"{', '.join(unread)} cannot be read" if unread else None
-        print_json({"ok": not unread, "error": error, "tables": [_document(one, here) for one in found]})
+        error = "; ".join(problems) or None
+        print_json({"ok": not problems, "error": error, "tables": [_document(one, here) for one in found]})
     elif not found:
         out.print("no tables to look at")
     else:
@@ -88,7 +97,7 @@ def health(
                 print_findings(out, one.table, one.light, _mended(one.findings, here))
         lights = [one.light for one in found]
         out.print(", ".join(f"{lights.count(light)} {light.value}" for light in Light if light in lights))
-    raise click.exceptions.Exit(1 if unread else 0)
+    raise click.exceptions.Exit(1 if problems else 0)
 
 
 def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
@@ -96,15 +105,13 @@ def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
     from floe_core.errors import FloeError
     from floe_iceberg.errors import translated
     from floe_iceberg.health import Finding, Light, findings, look
-    from floe_iceberg.tables import DEFAULT_PROPERTIES
-    from floe_iceberg.upkeep import table_policy
 
     try:
         with translated("health", identifier):
             table = lake.tables.find_table(identifier)
             if table is None:
                 return None
-            policy = table_policy(lake.artifacts.maintenance, identifier, table, given=DEFAULT_PROPERTIES)
+            policy, refusal = _policy(lake, identifier, table)
             facts = look(table, policy, now=datetime.now(timezone.utc))
     except Exception as exc:  # noqa: BLE001 - whatever is wrong with the files of one table, the others are told of
         reason = (
@@ -113,8 +120,22 @@ def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
             else f"cannot be read: {type(exc).__name__}: {' '.join(str(exc).split())}"
         )
         return Health(str(identifier), Light.RED, None, [Finding(Light.RED, reason, "")])
-    found = findings(str(identifier), facts, policy)
-    return Health(str(identifier), found[0].light if found else Light.GREEN, facts, found)
+    found = [*refusal, *findings(str(identifier), facts, policy)]
+    light = found[0].light if found else Light.GREEN
+    return Health(str(identifier), light, facts, found, refused=bool(refusal))
+
+
+def _policy(lake: Lake, identifier: TableIdentifier, table: Table) -> tuple[MaintenancePolicy, list[Finding]]:
+    """The policy of the table; where it is refused, that of its namespace, and why."""
+    from floe_core.errors import ConfigurationError
+    from floe_iceberg.health import Finding, Light
+    from floe_iceberg.upkeep import table_policy
+
+    config = lake.artifacts.maintenance
+    try:
+        return table_policy(config, identifier, table, given=lake.tables.config.table_properties), []
+    except ConfigurationError as exc:
+        return config.of_namespace(identifier.namespace), [Finding(Light.RED, f"it is not maintained: {exc}", "")]
 
 
 def _mended(findings: list[Finding], here: str) -> list[Finding]:

@@ -89,8 +89,9 @@ def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> F
     known = translate(exc, f"spark.{procedure}", identifier)
     if known is not None:
         return known
-    if "IllegalArgumentException" in type(exc).__name__ or "IllegalArgumentException" in text.splitlines()[0]:
-        return ConfigurationError(f"{procedure} of '{identifier}' was refused by Iceberg: {text.splitlines()[0]}")
+    first = text.partition("\n")[0]
+    if "IllegalArgumentException" in type(exc).__name__ or "IllegalArgumentException" in first:
+        return ConfigurationError(f"{procedure} of '{identifier}' was refused by Iceberg: {first}")
     return FloeStorageError(
         f"{procedure} of '{identifier}' failed in Spark: {_reason(text)}. Nothing that the table needs was touched; "
         f"Spark's own words are in its log"

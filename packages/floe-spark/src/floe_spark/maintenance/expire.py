@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import ExpireReport
+from floe_core.maintenance import ExpireReport, MismatchError
 from floe_core.telemetry import operation
 from floe_iceberg.listing import Listed, canonical, canonical_set, is_below, list_files, location_of
 from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
-from floe_iceberg.retention import expiring, held_by_cursor, of_ms, to_ms
+from floe_iceberg.retention import expiring, held_by_cursor, of_ms, refuse_short_branches, to_ms
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def expire_snapshots(
         cutoff = of_ms(cutoff_ms)
         report = ExpireReport(table=str(identifier), older_than=cutoff, keep_last=keep_last)
         going = expiring(before.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
+        refuse_short_branches(
+            before.metadata, identifier, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now)
+        )
         if not going:
             return report.model_copy(update={"seconds": time.perf_counter() - began})
         (neighbours or lake.tables.neighbours()).refuse_same(before, identifier)
@@ -75,25 +78,7 @@ def expire_snapshots(
             "statistics_files": row["deleted_statistics_files_count"],
         }
         gone = {one.snapshot_id for one in before.snapshots()} - {one.snapshot_id for one in after.snapshots()}
-        _check(
-            before,
-            after,
-            identifier,
-            gone=gone & going.snapshots,
-            removed=removed,
-            left=left,
-            counted=sum(counts.values()),
-        )
-        stay = expiring(after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
-        # Somebody who wrote meanwhile may have made others old enough; those were not promised.
-        missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
-        if missed or refs:
-            raise FloeStorageError(
-                f"expire_snapshots of '{identifier}' says it is done, but {len(missed)} snapshots and {len(refs)} refs "
-                f"that are too old are still there; run it again, and look at the catalog"
-            )
-        op.set(snapshots=len(gone), files=len(removed))
-        return report.model_copy(
+        report = report.model_copy(
             update={
                 **counts,
                 "snapshots": tuple(sorted(gone)),
@@ -103,6 +88,18 @@ def expire_snapshots(
                 "seconds": time.perf_counter() - began,
             }
         )
+        _check(before, after, identifier, report, gone=gone & going.snapshots, left=left, counted=sum(counts.values()))
+        stay = expiring(after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
+        # Somebody who wrote meanwhile may have made others old enough; those were not promised.
+        missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
+        if missed or refs:
+            raise MismatchError(
+                f"expire_snapshots of '{identifier}' says it is done, but {len(missed)} snapshots and {len(refs)} refs "
+                f"that are too old are still there; run it again, and look at the catalog",
+                report,
+            )
+        op.set(snapshots=len(gone), files=len(removed))
+        return report
 
 
 def _same(before: Table, after: Table, identifier: TableIdentifier) -> None:
@@ -114,36 +111,39 @@ def _check(
     before: Table,
     after: Table,
     identifier: TableIdentifier,
+    report: ExpireReport,
     *,
     gone: set[int],
-    removed: dict[str, Listed],
     left: dict[str, Listed],
     counted: int,
 ) -> None:
     """Compare what the procedure says with the store."""
-    location = location_of(before)
+    location, removed = location_of(before), set(report.files_removed)
     lists = {canonical(one.manifest_list) for one in before.snapshots() if one.snapshot_id in gone}
     still = sorted(lists & left.keys())
     # Earlier metadata files may go at any commit, where the table says so.
     log = {after.metadata_location, *(entry.metadata_file for entry in after.metadata.metadata_log)}
     needed = canonical_set(present_files(after) - log)
-    lost = sorted(needed & removed.keys())
+    lost = sorted(needed & removed)
     if lost:
-        raise FloeStorageError(
+        raise MismatchError(
             f"{len(lost)} files that '{identifier}' still needs are gone from the store, such as {lost[0]}. Stop all "
-            f"maintenance of this table, and restore them from a backup or from the store's own versions"
+            f"maintenance of this table, and restore them from a backup or from the store's own versions",
+            report,
         )
     if still:
-        raise FloeStorageError(
+        raise MismatchError(
             f"{len(still)} files of expired snapshots of '{identifier}' are still there, such as {still[0]}; nothing "
-            f"refers to them: remove them with: floe maintain run --table {identifier} --only orphans"
+            f"refers to them: remove them with: floe maintain run --table {identifier} --only orphans",
+            report,
         )
     outside = any(not is_below(path, location) for path in needed | lists)
     if counted > len(removed) and not outside and not _once_elsewhere(after):
-        raise FloeStorageError(
+        raise MismatchError(
             f"expire_snapshots says that it deleted {counted} files of '{identifier}', and only {len(removed)} are "
             f"gone from below its location; unless the others lay elsewhere they are orphans now: remove them with: "
-            f"floe maintain run --table {identifier} --only orphans"
+            f"floe maintain run --table {identifier} --only orphans",
+            report,
         )
 
 

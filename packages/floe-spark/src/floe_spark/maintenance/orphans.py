@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import OrphansReport
+from floe_core.maintenance import MismatchError, OrphansReport
 from floe_core.telemetry import operation
-from floe_iceberg.listing import canonical, canonical_set, is_below, list_files, location_of
+from floe_iceberg.listing import canonical, canonical_set, is_below, is_linked, list_files, location_of
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
@@ -60,15 +60,8 @@ def remove_orphans(
         before = list_files(table, identifier)
         done = _found(lake, identifier, {**arguments, "dry_run": "false"})
         left = list_files(table, identifier)
-        removed = {path: before[path].size for path in done if path in before and path not in left}
-        still = sorted(path for path in done if path in left)
-        if still:
-            raise FloeStorageError(
-                f"remove_orphan_files says that it deleted {len(done)} files of '{identifier}', and {len(still)} are "
-                f"still there, such as {still[0]}; check that its credentials may delete, then run it again"
-            )
-        op.set(files=len(removed))
-        return report.model_copy(
+        removed = {path: one.size for path, one in before.items() if path in done and path not in left}
+        report = report.model_copy(
             update={
                 "found": tuple(found),
                 "files_removed": tuple(sorted(removed)),
@@ -76,6 +69,15 @@ def remove_orphans(
                 "seconds": time.perf_counter() - began,
             }
         )
+        still = sorted(path for path in done if path in left)
+        if still:
+            raise MismatchError(
+                f"remove_orphan_files says that it deleted {len(done)} files of '{identifier}', and {len(still)} are "
+                f"still there, such as {still[0]}; check that its credentials may delete, then run it again",
+                report,
+            )
+        op.set(files=len(removed))
+        return report
 
 
 def _found(lake: Lake, identifier: TableIdentifier, arguments: dict[str, str]) -> list[str]:
@@ -89,6 +91,12 @@ def _refuse_needed(lake: Lake, identifier: TableIdentifier, found: list[str]) ->
         return
     table = lake.tables.load_table(identifier)
     needed = canonical_set(present_files(table))
+    linked = [path for path in found if is_linked(path, table)]
+    if linked:
+        raise FloeStorageError(
+            f"{linked[0]} below the location of '{identifier}' is reached through a link, so it may be somebody else's "
+            f"file; nothing was deleted. Remove the link first"
+        )
     wrong = [path for path in found if path in needed or not is_below(path, location_of(table))]
     if wrong:
         raise FloeStorageError(

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from floe_core.errors import FloeError, TableNotFoundError
 from floe_core.governance import PolicyEnforcer
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.maintenance import Report, Step
+from floe_core.maintenance import MismatchError, Report, Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy
 from floe_core.records import Recorder, records_path
 from floe_core.redaction import redact
@@ -22,7 +22,6 @@ from floe_iceberg.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
 from floe_iceberg.leases import LeaseHeldError, leased, refuse_held
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.retention import of_ms
-from floe_iceberg.tables import DEFAULT_PROPERTIES
 from floe_iceberg.upkeep import PlannedStep, TablePlan, plan_table, table_policy
 
 if TYPE_CHECKING:
@@ -169,7 +168,9 @@ class Maintenance:
             yield self._maintained(identifier, only)
 
     def _policy(self, table: Table, identifier: TableIdentifier) -> MaintenancePolicy:
-        return table_policy(self._config, identifier, table, given=DEFAULT_PROPERTIES, enforcer=self._enforcer)
+        return table_policy(
+            self._config, identifier, table, given=self._lake.tables.config.table_properties, enforcer=self._enforcer
+        )
 
     def _plan(
         self,
@@ -231,8 +232,11 @@ class Maintenance:
         reports: list[Report],
         check: Callable[[], None],
     ) -> None:
-        """Each step that is needed, looked at anew after the one before it has changed the table."""
-        facts = plan.facts
+        """Each step that is needed, looked at anew after the one before it has changed the table.
+
+        Where files could not be written better, history is expired all the same; what failed first is raised then.
+        """
+        facts, failures = plan.facts, list[Exception]()
         for step in (one for one in Step if one in only):
             check()
             table = self._lake.tables.load_table(identifier)
@@ -240,8 +244,18 @@ class Maintenance:
             facts = now.facts
             for planned in (one for one in now.steps if one.step is step):
                 self._watch(Progress(identifier, planned))
-                self._recorded(identifier, planned, plan.policy, table, reports)
-                self._watch(Progress(identifier, planned, reports[-1]))
+                try:
+                    self._recorded(identifier, planned, plan.policy, table, reports)
+                except (LeaseHeldError, TableNotFoundError):
+                    raise
+                except Exception as exc:
+                    if step in (Step.EXPIRE, Step.ORPHANS):
+                        raise
+                    failures.append(exc)
+                else:
+                    self._watch(Progress(identifier, planned, reports[-1]))
+        if failures:
+            raise failures[0]
 
     def _recorded(
         self,
@@ -260,6 +274,7 @@ class Maintenance:
                 str(identifier),
                 planned.step,
                 "failed" if isinstance(exc, Exception) else "interrupted",
+                report=exc.report if isinstance(exc, MismatchError) else None,
                 error=f"{type(exc).__name__}: {exc}",
                 **told,  # type: ignore[arg-type]
             )
