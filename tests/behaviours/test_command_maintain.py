@@ -404,7 +404,7 @@ def test_ctrl_c_ends_with_130_and_the_next_run_does_the_rest(worn: Shop) -> None
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not record.exists() and time.monotonic() < deadline and process.poll() is None:
+    while not (record.exists() and record.stat().st_size) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
