@@ -37,7 +37,7 @@ def test_the_schema_accepts_the_example_of_the_design(design_example: str) -> No
         "spark: {conf: {spark.sql.shuffle.partitions: 8, spark.x: true}}",
         "tables: {properties: {write.metadata.previous-versions-max: 10}}",
         "maintenance: {expire: {older_than: 36h}, compact: {target_file_size: 1048576}}",
-        "maintenance: {namespaces: {bronze.raw: {expire: {keep_last: 3}}}, floor: {domains: {gold: 30d}}}",
+        "maintenance: {namespaces: {bronze.raw: {expire: {keep_last: 3}}}, floor: {domains: {gold: 3d}}}",
         "maintenance: {schedule: '@daily', retry_window: 2d, longest_job: 6h}",
         "environments: {prod: {protected: true, catalog: {type: rest, uri: 'https://u', warehouse: w, auth: none}}}",
         "environments: {prod: {spark: {conf: {spark.x: y}}}}",
