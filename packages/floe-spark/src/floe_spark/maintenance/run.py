@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
-from floe_core.errors import FloeError, TableNotFoundError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeError, TableNotFoundError
 from floe_core.governance import PolicyEnforcer
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.maintenance import MismatchError, Report, Step
@@ -234,9 +234,10 @@ class Maintenance:
     ) -> None:
         """Each step that is needed, looked at anew after the one before it has changed the table.
 
-        Where files could not be written better, history is expired all the same; what failed first is raised then.
+        Where others were quicker than a rewrite, or it is asked for wrongly, history is expired all the same, and what
+        failed first is raised then. After any other failure nothing is deleted: it may be a file that is lost.
         """
-        facts, failures = plan.facts, list[Exception]()
+        facts, failures = plan.facts, list[FloeError]()
         for step in (one for one in Step if one in only):
             check()
             table = self._lake.tables.load_table(identifier)
@@ -246,10 +247,8 @@ class Maintenance:
                 self._watch(Progress(identifier, planned))
                 try:
                     self._recorded(identifier, planned, plan.policy, table, reports)
-                except (LeaseHeldError, TableNotFoundError):
-                    raise
-                except Exception as exc:
-                    if step in (Step.EXPIRE, Step.ORPHANS):
+                except (ConfigurationError, ConcurrencyConflictError) as exc:
+                    if step in (Step.EXPIRE, Step.ORPHANS) or isinstance(exc, LeaseHeldError):
                         raise
                     failures.append(exc)
                 else:
