@@ -112,7 +112,6 @@ def test_without_the_web_server_it_says_what_to_install(
         pass
 
 
-@pytest.mark.full
 def test_it_serves_the_assets_and_ends_with_all_its_processes(starter: Path) -> None:
     with floe_dev(starter, "--env", "test") as server:
         assert server.assets() == ASSETS
