@@ -167,17 +167,18 @@ def test_a_table_that_appears_while_maintenance_runs_is_seen(at_once: Lake, name
 
 def test_a_location_written_in_another_way_is_the_same_place(at_once: Lake, table: TableIdentifier) -> None:
     untidy(at_once, table)
-    place = folder_of(at_once, table) / "data" / "child"
-    child = f"lake.`{table.namespace[0]}`.child"
-    written = str(place).replace("/data/", "//x/..//data//")
-    at_once.spark.sql(f"CREATE TABLE {child} (n INT) USING iceberg LOCATION 'file://{written}'")
-    at_once.spark.sql(f"INSERT INTO {child} VALUES (1)")
+    place = str(folder_of(at_once, table) / "data" / "child").replace("/warehouse/", "//warehouse//")
+    child = TableIdentifier(namespace=table.namespace, name="child")
+    catalog: Any = at_once.tables.catalog_plugin.connect()
+    made = catalog.create_table(str(child), pa.schema([("n", pa.int64())]), location=f"file://{place}")
+    assert "//warehouse//" in made.location()
+    at_once.tables.write_data(child, pa.table({"n": [1]}), mode="append")
     age_all(folder_of(at_once, table) / "data")
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
     assert (outcome.outcome, "child' lie in or below" in outcome.skipped[0][1]) == (Outcome.NOTHING, True)
     with pytest.raises(FloeStorageError, match="lie in or below"):
         at_once.tables.remove_orphans(table, dry_run=False)
-    assert at_once.spark.sql(f"SELECT n FROM {child}").count() == 1
+    assert rows_of(at_once.tables.scan(child).to_arrow()) == [(1,)]
 
 
 def test_what_a_link_leads_to_is_no_orphan(at_once: Lake, table: TableIdentifier, tmp_path: Path) -> None:

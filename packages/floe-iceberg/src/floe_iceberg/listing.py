@@ -12,11 +12,11 @@ from pyarrow.fs import FileSelector, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.errors import translated
 
-__all__ = ["Listed", "canonical", "canonical_set", "is_below", "is_hidden", "is_linked", "list_files", "location_of"]
+__all__ = ["Listed", "canonical", "canonical_set", "is_below", "is_hidden", "list_files", "location_of", "refuse_links"]
 
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(.*)", re.DOTALL)
@@ -83,12 +83,18 @@ def list_files(table: Table, identifier: TableIdentifier) -> dict[str, Listed]:
     }
 
 
-def is_linked(path: str, table: Table) -> bool:
-    """Is it another file than it seems, because a link leads there?"""
+def refuse_links(table: Table, identifier: TableIdentifier, paths: Iterable[str]) -> None:
+    """What a link below the location leads to lies elsewhere, and is not the table's to delete."""
     if PyArrowFileIO.parse_location(table.location())[0] != "file":
-        return False
+        return
     location = location_of(table)
-    return os.path.realpath(path) != os.path.realpath(location) + path[len(location) :]
+    real = os.path.realpath(location)
+    for path in paths:
+        if os.path.realpath(path) != real + path[len(location) :]:
+            raise FloeStorageError(
+                f"{path} below the location of '{identifier}' is reached through a link, so it may be somebody else's "
+                f"file; nothing was deleted. Remove the link first"
+            )
 
 
 def is_hidden(path: str, location: str, fields: Collection[str]) -> bool:

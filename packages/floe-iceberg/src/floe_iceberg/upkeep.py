@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType, TimeType
@@ -17,7 +18,7 @@ from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
 from floe_core.words import counted
 from floe_iceberg.errors import translated
 from floe_iceberg.health import TableFacts, cutoff_ms, look
-from floe_iceberg.listing import canonical_set, is_hidden, is_linked, list_files, location_of
+from floe_iceberg.listing import canonical_set, is_hidden, list_files, location_of, refuse_links
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import GC_ENABLED, is_shared
 from floe_iceberg.reachable import present_files
@@ -108,12 +109,8 @@ def plan_table(
 
     for step in (one for one in Step if one in only):
         if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):
-            skipped.append(
-                (
-                    step,
-                    f"the table says {GC_ENABLED}={table.properties[GC_ENABLED]}: its files may be another table's too",
-                )
-            )
+            said = f"{GC_ENABLED}={table.properties[GC_ENABLED]}"
+            skipped.append((step, f"the table says {said}: its files may be another table's too"))
         elif step is Step.STATISTICS and policy.statistics and not _is_countable(table):
             skipped.append((step, "no column of the table has values that could be counted"))
         elif step is Step.EXPIRE and facts.expiring and (why := _refused(refuse_expiry, table, identifier)):
@@ -121,14 +118,14 @@ def plan_table(
         elif step is Step.ORPHANS:
             with translated("plan", identifier):
                 found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
-            due = _is_worth(found)
-            why = _refused(neighbours.refuse_below, table, identifier) if due else ""
-            linked = next((path for path in found if is_linked(path, table)), None) if due and not why else None
-            if linked is not None:
-                why = f"{linked} is reached through a link, so it may be somebody else's file; remove the link first"
+            if not _is_worth(found):
+                continue
+            why = _refused(neighbours.refuse_below, table, identifier) or _refused(
+                partial(refuse_links, paths=found), table, identifier
+            )
             if why:
                 skipped.append((step, why))
-            elif due:
+            else:
                 reason = f"{counted(len(found), 'file')} that nothing refers to, untouched for {_days(policy)}"
                 steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
         else:

@@ -10,7 +10,7 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import MismatchError, OrphansReport
 from floe_core.telemetry import operation
-from floe_iceberg.listing import canonical, canonical_set, is_below, is_linked, list_files, location_of
+from floe_iceberg.listing import canonical, canonical_set, is_below, list_files, location_of, refuse_links
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
@@ -91,12 +91,7 @@ def _refuse_needed(lake: Lake, identifier: TableIdentifier, found: list[str]) ->
         return
     table = lake.tables.load_table(identifier)
     needed = canonical_set(present_files(table))
-    linked = [path for path in found if is_linked(path, table)]
-    if linked:
-        raise FloeStorageError(
-            f"{linked[0]} below the location of '{identifier}' is reached through a link, so it may be somebody else's "
-            f"file; nothing was deleted. Remove the link first"
-        )
+    refuse_links(table, identifier, found)
     wrong = [path for path in found if path in needed or not is_below(path, location_of(table))]
     if wrong:
         raise FloeStorageError(
