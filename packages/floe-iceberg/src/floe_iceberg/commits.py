@@ -128,7 +128,7 @@ class Commit:
             snapshot_id = self._add_snapshot(transaction, table)
         except BaseException:
             if self.discards:
-                self.staged.discard(transaction._table.io)
+                self.staged.discard()
             raise
         for number in itertools.count(1):
             failure = _failure_of(transaction)
@@ -308,7 +308,8 @@ def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Sta
     fitting = Fitting(stager.arrow_schema)
     try:
         for file in staged.files:
-            for batch in read_rows(staged.metadata, table.io, FileScanTask(file)):
+            # Not with the new table's io: credentials vended for it may not cover where the files were staged.
+            for batch in read_rows(staged.metadata, staged.io, FileScanTask(file)):
                 stager.add(fitting.fit(batch))
         return stager.finish()
     except BaseException:

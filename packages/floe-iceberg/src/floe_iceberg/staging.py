@@ -45,16 +45,17 @@ _WRITERS = max(2, os.cpu_count() or 2)
 
 @dataclass(frozen=True)
 class Staged:
-    """Files that wait for their commit, and the metadata they were written for."""
+    """Files that wait for their commit, the metadata they were written for, and the access they were written with."""
 
     metadata: TableMetadata
     files: tuple[DataFile, ...]
+    io: FileIO
 
-    def discard(self, io: FileIO) -> None:
+    def discard(self) -> None:
         """Delete the files. Only for files that no commit was ever sent for."""
         for one in self.files:
             with suppress(OSError):  # what cannot be deleted is an orphan, which maintenance removes
-                io.delete(one.file_path)
+                self.io.delete(one.file_path)
 
 
 class _Key(PartitionKey):
@@ -144,7 +145,7 @@ class Stager:
             self._write(key)
         self._rest(0)
         list(ExecutorFactory.get_or_create().map(_OpenFile.close, self._all))
-        return Staged(self.metadata, tuple(one.close() for one in self._all))
+        return Staged(self.metadata, tuple(one.close() for one in self._all), self._io)
 
     def abandon(self) -> None:
         """Close and delete what was written: nothing of it was committed."""

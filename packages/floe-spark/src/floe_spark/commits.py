@@ -241,7 +241,7 @@ class Commit:
             )
         find = finder(made.added)
         replacement = Replacement(find, state_of(find(table, head.snapshot_id)), made.removed)
-        staged = Staged(table.metadata, made.added)
+        staged = Staged(table.metadata, made.added, table.io)
         commit = commits.Commit(
             self.request, table.schema(), self.request.summary, staged, replacement, self.op, discards=False
         )
