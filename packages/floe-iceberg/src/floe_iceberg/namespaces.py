@@ -120,7 +120,7 @@ class Namespaces:
             return NamespaceInfo(name=str(namespace), properties=properties, tables=tables)
 
     def update(self, namespace: Namespace, settings: Mapping[str, str], removals: Collection[str]) -> dict[str, str]:
-        """Set and remove properties in one step; those there are afterwards."""
+        """Set and remove properties, in one step where the catalog can; those there are afterwards."""
         updates, gone = _texts(settings, "set"), _keys(removals)
         both = sorted(gone & set(updates))
         if both:

@@ -165,7 +165,11 @@ class IcebergTableManager(PhysicalMaintenance):
         set: Mapping[str, str] | None = None,  # noqa: A002 - the verb of SQL; the builtin is not needed here
         remove: Collection[str] = (),
     ) -> dict[str, str]:
-        """Set and remove properties, all others stay; returns them as they are afterwards."""
+        """Set and remove properties, all others stay; returns them as they are afterwards.
+
+        One step on the embedded catalog; on a catalog server two requests, set before remove. If the second fails, the
+        error names what was set, and the same update may be repeated.
+        """
         return self._namespaces.update(namespace, set or {}, remove)
 
     def drop_namespace(self, namespace: Namespace) -> None:

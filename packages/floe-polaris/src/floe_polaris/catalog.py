@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -37,6 +37,7 @@ from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
+from floe_iceberg.errors import translated
 from floe_polaris.answers import Asked
 from floe_polaris.failures import Server, address, is_transient, retry_after, shown, status_of, was_not_sent
 from floe_polaris.files import VendedFileIO, vended_by
@@ -328,8 +329,24 @@ class PolarisCatalog(RestCatalog):
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
+        """Set, then remove, in two requests: Polaris applies both from one stale state, and refuses the second."""
         update: Callable[..., PropertiesUpdateSummary] = super().update_namespace_properties
-        return self._ask(lambda: update(namespace, removals, updates))  # twice is as good as once
+
+        def send(gone: set[str] | None, new: Properties) -> PropertiesUpdateSummary:
+            return self._ask(lambda: update(namespace, gone, new))  # idempotent, so it may be repeated
+
+        if not removals or not updates:
+            return send(removals, updates)
+        done = send(None, updates)
+        name = ".".join(self.identifier_to_tuple(namespace))
+        try:
+            with translated("update_namespace", name, namespace=True):
+                rest = send(removals, EMPTY_DICT)
+        except NamespaceNotFoundError:  # what was set went with it
+            raise
+        except FloeStorageError as exc:
+            raise _only_set(exc, name, updates, removals) from exc
+        return PropertiesUpdateSummary(removed=rest.removed, updated=done.updated, missing=rest.missing)
 
     def create_table(
         self,
@@ -475,6 +492,17 @@ def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
 def _not_again(failure: Exception) -> bool | None:
     """In the place of a look: what cannot be looked at is not repeated."""
     raise failure
+
+
+def _only_set(
+    exc: FloeStorageError, namespace: str, updates: Iterable[str], removals: Iterable[str]
+) -> FloeStorageError:
+    """The error for an update of a namespace of which only the first half was done."""
+    return type(exc)(
+        f"namespace '{namespace}': {', '.join(sorted(updates))} set, but removing {', '.join(sorted(removals))} "
+        f"failed: {str(exc).rstrip('.')}. Run the same update again",
+        detail=exc.detail,
+    )
 
 
 def _done(_nothing: None) -> bool:

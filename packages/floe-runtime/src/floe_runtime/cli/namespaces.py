@@ -130,7 +130,10 @@ def set_(
     environment: str | None,
     as_json: bool,
 ) -> None:
-    """Set and remove properties of a namespace; all others stay."""
+    """Set and remove properties of a namespace; all others stay.
+
+    A catalog server is asked to set first, then to remove. If removing fails, the error names what was set.
+    """
     if not pairs and not removals:
         raise click.UsageError("Say what to set (KEY=VALUE) or to remove (--remove KEY).")
     given, namespace = _properties(pairs), _name(name)
