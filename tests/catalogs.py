@@ -19,7 +19,17 @@ from floe_spark import Lake
 from floe_spark.session import catalog_conf
 from tests.servers.seaweedfs import BUCKET, SeaweedFS
 
-__all__ = ["CATALOGS", "WITHOUT_SEAWEEDFS", "SideLake", "polaris_lake", "rest_settings", "side_lake"]
+__all__ = [
+    "CATALOGS",
+    "WITHOUT_SEAWEEDFS",
+    "SideLake",
+    "new_namespace",
+    "polaris_lake",
+    "polaris_settings",
+    "polaris_uri",
+    "rest_settings",
+    "side_lake",
+]
 
 # The catalogs, and the fixtures that open them.
 CATALOGS = {"embedded": "lake", "rest": "rest_lake", "polaris": "polaris"}
@@ -27,7 +37,8 @@ CATALOGS = {"embedded": "lake", "rest": "rest_lake", "polaris": "polaris"}
 WITHOUT_SEAWEEDFS = ("embedded", "polaris")
 
 _POLARIS = ("FLOE_TEST_POLARIS_URI", "FLOE_TEST_POLARIS_WAREHOUSE", "FLOE_TEST_POLARIS_CREDENTIAL")
-NO_POLARIS = f"no Polaris is given: set {', '.join(_POLARIS)} (id:secret) to run this on one"
+NO_POLARIS = f"no Polaris is given: set {', '.join(_POLARIS)} (id:secret) to run this on one; see CONTRIBUTING.md"
+_MADE: set[str] = set()  # the namespaces of this process: others may run tests on the same server
 
 
 class SideLake(Lake):
@@ -77,35 +88,47 @@ def rest_settings(server: SeaweedFS, *, uri: str | None = None, catalog: str = "
     )
 
 
-@contextmanager
-def polaris_lake(beside: Lake, root: Path) -> Iterator[Lake]:
-    """The Polaris that is given; what was made in it under our names is removed again."""
+def polaris_uri() -> str:
+    """The address of the Polaris that is given; without one, the test is skipped."""
     if any(name not in os.environ for name in _POLARIS):
         pytest.skip(NO_POLARIS)
+    return os.environ["FLOE_TEST_POLARIS_URI"]
+
+
+def polaris_settings(uri: str = "${env:FLOE_TEST_POLARIS_URI}") -> str:
+    """The settings of the Polaris that is given, by way of a proxy if `uri` is one."""
     client_id, _, secret = os.environ["FLOE_TEST_POLARIS_CREDENTIAL"].partition(":")
     os.environ |= {"FLOE_TEST_POLARIS_ID": client_id, "FLOE_TEST_POLARIS_SECRET": secret}
-    settings = (
+    return (
         "catalog:\n"
         "  type: polaris\n"
-        '  uri: "${env:FLOE_TEST_POLARIS_URI}"\n'
+        f'  uri: "{uri}"\n'
         '  warehouse: "${env:FLOE_TEST_POLARIS_WAREHOUSE}"\n'
         '  credentials: {client_id: "${env:FLOE_TEST_POLARIS_ID}", client_secret: "${env:FLOE_TEST_POLARIS_SECRET}"}\n'
         "storage: {type: s3, bucket: unused}\n"
     )
-    lake = side_lake(beside, root, settings)
+
+
+@contextmanager
+def polaris_lake(beside: Lake, root: Path) -> Iterator[Lake]:
+    """The Polaris that is given; what this process made in it is removed again."""
+    polaris_uri()
+    lake = side_lake(beside, root, polaris_settings())
     yield lake
     _remove_ours(lake)
 
 
 def new_namespace() -> str:
     """A name that no other test has, and that is known to be a test's."""
-    return f"ns_{uuid.uuid4().hex[:10]}"
+    name = f"ns_{uuid.uuid4().hex[:10]}"
+    _MADE.add(name)
+    return name
 
 
 def _remove_ours(lake: Lake) -> None:
     plugin = lake.tables.catalog_plugin
     for name in plugin.list_namespaces():
-        if name.startswith("ns_") and len(name) == 13:
+        if name[: len("ns_0123456789")] in _MADE:  # some tests make a namespace beside their own
             _remove(lake, Namespace.from_string(name))
 
 
