@@ -442,6 +442,6 @@ def test_a_table_that_appears_between_look_and_write_is_added_to_but_not_replace
         write(lake.spark.range(10), manager, table, mode=mode)
         assert lake.read(table).count() == 13
     else:
-        with pytest.raises(ConcurrencyConflictError, match="was created by somebody else"):
+        with pytest.raises(ConcurrencyConflictError, match="was created by another writer"):
             write(lake.spark.range(10), manager, table, mode=mode, keys=keys)
         assert lake.read(table).count() == 3

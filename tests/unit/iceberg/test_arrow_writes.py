@@ -239,7 +239,7 @@ def test_who_loses_the_race_to_create_a_table_replaces_nothing(
     manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _Meanwhile(manager, monkeypatch, lambda: manager.write_data(T, events(0), mode="append"))
-    with pytest.raises(ConcurrencyConflictError, match="was created by somebody else meanwhile"):
+    with pytest.raises(ConcurrencyConflictError, match="was created by another writer"):
         manager.write_data(T, events(1), mode="overwrite")
     assert len(manager.scan(T).to_arrow()) == 5
 

@@ -41,7 +41,7 @@ from floe_iceberg.schema import SchemaChange, apply_to, plan_change
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, Stager, read_rows
 from floe_iceberg.types import Fitting
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
 
 __all__ = ["Commit", "begin"]
 
@@ -207,9 +207,7 @@ class Commit:
             )
         if first is None:
             if now is not None and self.request.mode is not WriteMode.APPEND:
-                raise ConcurrencyConflictError(
-                    f"'{name}' was created by somebody else meanwhile; nothing was written: run it again"
-                )
+                raise created_by_another(name)
             return now
         if now is None:
             raise TableNotFoundError(f"Table '{name}' was dropped meanwhile; nothing was written")

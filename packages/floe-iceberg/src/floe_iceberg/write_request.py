@@ -11,7 +11,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
 from floe_iceberg.schema import SchemaChange
@@ -19,7 +19,7 @@ from floe_iceberg.schema import SchemaChange
 if TYPE_CHECKING:
     from floe_iceberg.tables import IcebergTableManager
 
-__all__ = ["WriteRequest", "WriteResult", "check_branch", "check_table"]
+__all__ = ["WriteRequest", "WriteResult", "check_branch", "check_table", "created_by_another"]
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,10 @@ def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) 
         )
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         raise ConfigurationError(f"{branch!r} is a tag of '{identifier}', not a branch, and cannot be written to")
+
+
+def created_by_another(identifier: TableIdentifier) -> ConcurrencyConflictError:
+    """The error for a first write that would replace rows of a table which another writer has created."""
+    return ConcurrencyConflictError(
+        f"'{identifier}' was created by another writer during this write; nothing was written: run it again"
+    )

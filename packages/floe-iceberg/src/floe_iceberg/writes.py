@@ -8,15 +8,18 @@ never deleted here, whatever comes back.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+import time
+from dataclasses import dataclass, replace
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 
+from floe_core.errors import TableAlreadyExistsError
 from floe_core.models import WriteMode
 from floe_core.telemetry import Operation, warn
-from floe_iceberg import doubt
+from floe_iceberg import doubt, patience
 from floe_iceberg.commits import Commit, begin
 from floe_iceberg.filters import condition_of
 from floe_iceberg.incoming import ArrowData, Incoming, Sample, incoming
@@ -27,7 +30,7 @@ from floe_iceberg.snapshots import find_writes
 from floe_iceberg.staging import Staged, Stager
 from floe_iceberg.types import Fitting
 from floe_iceberg.upserts import merge_rows
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
 
 __all__ = ["TRUNCATED", "write"]
 
@@ -38,36 +41,68 @@ TRUNCATED = "floe.truncated-nanoseconds"
 def write(request: WriteRequest, data: ArrowData, op: Operation) -> WriteResult:
     """Write the data once: a write whose id is in the table's history has happened already."""
     op.event("validating")
-    table = request.manager.find_table(request.identifier)
-    check_branch(table, request.identifier, request.branch)
-    if table is not None:
-        found = find_writes(table, request.write_id, branch=request.branch)
-        if found:
-            return WriteResult(doubt.only_one(found, request.identifier), SchemaChange(), deduplicated=True)
-        request.manager.refuse_moved(table, request.identifier)
-        check_table(request, table)
-    arriving = incoming(data)
-    schema = to_iceberg_schema(arriving.schema_for(table.schema() if table is not None else None))
-    transaction, change = begin(request, table, schema)
-    if change:
+    begun = _begun(request, data)
+    if isinstance(begun, WriteResult):
+        return begun
+    if begun.change:
         op.event("evolving")
     op.event("writing")
     sample = Sample(request.sample_rows)
-    staged, replacement, truncated = _stage(request, table, transaction, arriving, sample)
+    staged, replacement, truncated = _stage(request, begun, sample)
     if truncated:
         warn("nanoseconds were cut off", table=str(request.identifier), values=truncated)
     summary = {**request.summary, **({TRUNCATED: str(truncated)} if truncated else {})}
-    result = Commit(request, schema, summary, staged, replacement, op).run(table, transaction, change)
+    commit = Commit(request, begun.schema, summary, staged, replacement, op)
+    result = commit.run(begun.table, begun.transaction, begun.change)
     op.event("committed")
     return replace(result, sample=sample.taken())
 
 
-def _stage(
-    request: WriteRequest, table: Table | None, transaction: Transaction, arriving: Incoming, sample: Sample
-) -> tuple[Staged, Replacement, int]:
+@dataclass(frozen=True)
+class _Begun:
+    """A write whose table was found, or is being created, before its files are staged."""
+
+    table: Table | None
+    arriving: Incoming
+    schema: Schema
+    transaction: Transaction
+    change: SchemaChange
+
+
+def _begun(request: WriteRequest, data: ArrowData) -> _Begun | WriteResult:
+    """Begin the write; its result if it has happened already.
+
+    A catalog may refuse to stage the creation of a table that another writer created since the look: then look again.
+    """
+    for number in itertools.count(1):
+        table = request.manager.find_table(request.identifier)
+        check_branch(table, request.identifier, request.branch)
+        if table is not None:
+            found = find_writes(table, request.write_id, branch=request.branch)
+            if found:
+                return WriteResult(doubt.only_one(found, request.identifier), SchemaChange(), deduplicated=True)
+            if number > 1 and request.mode is not WriteMode.APPEND:
+                raise created_by_another(request.identifier)
+            request.manager.refuse_moved(table, request.identifier)
+            check_table(request, table)
+        arriving = data = incoming(data)
+        schema = to_iceberg_schema(arriving.schema_for(table.schema() if table is not None else None))
+        try:
+            transaction, change = begin(request, table, schema)
+        except TableAlreadyExistsError:
+            # Refused again although there is no table: it comes and goes, or the name is taken by something else.
+            if table is not None or number >= patience.DOUBTFUL_ATTEMPTS:
+                raise
+            time.sleep(patience.pause(number))
+        else:
+            return _Begun(table, arriving, schema, transaction, change)
+    raise AssertionError("the loop ends by itself")
+
+
+def _stage(request: WriteRequest, begun: _Begun, sample: Sample) -> tuple[Staged, Replacement, int]:
     """Write the data files, and those that take the place of files of which only a part is replaced."""
-    io = transaction._table.io
-    stager = Stager(transaction.table_metadata, io)
+    table, arriving = begun.table, begun.arriving
+    stager = Stager(begun.transaction.table_metadata, begun.transaction._table.io)
     condition = _condition(request, stager.schema)
     fitting = Fitting(stager.arrow_schema, request.truncate_nanoseconds)
     fitted = (fitting.fit(batch) for batch in arriving.batches)

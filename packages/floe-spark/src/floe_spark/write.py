@@ -14,7 +14,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.sql import DataFrame
 
 from floe_core.errors import (
-    ConcurrencyConflictError,
     ConfigurationError,
     FloeError,
     FloeStorageError,
@@ -32,7 +31,7 @@ from floe_iceberg.layout import partition_spec
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table
+from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
 from floe_spark.commits import Commit
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
 from floe_spark.origins import Base, base_of
@@ -151,28 +150,34 @@ def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResu
     op.event("writing")
     try:
         snapshot = commit.run(lambda _: writer.create())
-    except TableAlreadyExistsError:
-        # Somebody else was quicker. Rows can be added to theirs, but not put in the place of rows never looked at.
-        if request.mode is not WriteMode.APPEND:
-            raise ConcurrencyConflictError(
-                f"'{request.identifier}' was created by somebody else meanwhile; nothing was written: run it again"
-            ) from None
-        return _write_existing(request, frame, request.manager.load_table(request.identifier), op)
+    except TableAlreadyExistsError as exc:
+        return _write_to_the_others(request, frame, op, exc)
     return WriteResult(snapshot, SchemaChange(), created=True)
 
 
 def _create_empty_first(request: WriteRequest, frame: DataFrame, schema: Schema, op: Operation) -> WriteResult:
     """Create a table whose partitions Spark's writer has no words for: empty, and then its first rows in a commit."""
-    table = request.manager.create_table(
-        request.identifier,
-        schema,
-        partition_by=request.partition_by,
-        properties=request.properties,
-        if_not_exists=request.mode is WriteMode.APPEND,
-    )
+    try:
+        table = request.manager.create_table(
+            request.identifier, schema, partition_by=request.partition_by, properties=request.properties
+        )
+    except TableAlreadyExistsError as exc:
+        return _write_to_the_others(request, frame, op, exc)
     with _telling("the table had been created before, and stays"):
         result = _write_existing(request, frame, table, op)
     return replace(result, created=True)
+
+
+def _write_to_the_others(
+    request: WriteRequest, frame: DataFrame, op: Operation, refusal: TableAlreadyExistsError
+) -> WriteResult:
+    """Write to the table that another writer created first: rows are added to it, but none are replaced."""
+    table = request.manager.find_table(request.identifier)
+    if table is None:  # dropped again, or the name is taken by something that is not a table
+        raise refusal
+    if request.mode is not WriteMode.APPEND and not find_writes(table, request.write_id, branch=request.branch):
+        raise created_by_another(request.identifier) from refusal
+    return _write_existing(request, frame, table, op)
 
 
 def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: Operation) -> WriteResult:
