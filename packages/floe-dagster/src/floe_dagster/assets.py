@@ -1,14 +1,22 @@
-"""Which table an asset is stored in."""
+"""Which assets are stored, and in which table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dagster import AssetKey, AssetsDefinition
+
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster.options import InputOptions, OutputOptions
 
-__all__ = ["table_of"]
+__all__ = ["is_stored", "table_of"]
+
+
+def is_stored(definition: AssetsDefinition, key: AssetKey) -> bool:
+    """Does the asset return anything? One that is annotated with None does what it does by itself."""
+    output = definition.get_output_name_for_asset_key(key)
+    return not definition.node_def.output_def_named(output).dagster_type.is_nothing
 
 
 def table_of(key: Sequence[str], options: OutputOptions | InputOptions, default_namespace: str) -> TableIdentifier:

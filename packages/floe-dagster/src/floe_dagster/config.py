@@ -23,6 +23,7 @@ class IcebergIOManagerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    project: str = Field(default="dagster", description="the name of the project, recorded in the tables it owns")
     catalog_uri: str
     warehouse: str
     catalog_type: Literal["polaris", "rest"] = "polaris"
@@ -59,7 +60,7 @@ class IcebergIOManagerConfig(BaseModel):
                 retry=self.retry,
             )
             made = CompiledArtifacts(
-                name="dagster",
+                name=self.project,
                 catalog=catalog,
                 tables={"default_namespace": self.default_namespace},
                 source_sha256="",

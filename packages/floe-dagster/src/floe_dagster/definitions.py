@@ -16,6 +16,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.governance import PolicyEnforcer
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, stored_assets
+from floe_dagster.owners import shared_table
 from floe_dagster.partitions import partitioning
 from floe_dagster.resources import LakeResource
 
@@ -81,10 +82,7 @@ def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources
         # Spark does not tell `Orders` from `orders`.
         other = owners.setdefault(one.table.full_name.lower(), one.name)
         if other != one.name:
-            raise ConfigurationError(
-                f"assets {other} and {one.name} would both be stored in table '{one.table}'; rename one of them, or "
-                f"give it another table with metadata floe/table"
-            )
+            raise shared_table(one.table, other, one.name)
         if one.spec.partitions_def is not None:
             partitioning(one.spec.partitions_def, one.options.partition_expr, one.name)
         elif one.options.write_mode is None and one.manager.default_write_mode is None:

@@ -2,11 +2,20 @@
 
 # No postponed annotations here: Dagster looks at those of the class while it is made.
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dagster import ConfigurableIOManager, DataVersion, InputContext, MetadataValue, OutputContext, ResourceDependency
+from dagster import (
+    AssetKey,
+    ConfigurableIOManager,
+    DataVersion,
+    InputContext,
+    MetadataValue,
+    OutputContext,
+    ResourceDependency,
+)
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from pydantic import PrivateAttr
 from pyiceberg.table import Table
@@ -20,6 +29,7 @@ from floe_dagster.assets import table_of
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import describe
 from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options
+from floe_dagster.owners import Owner, assets_beside, how_to_take_over, shared_table
 from floe_dagster.partitions import Partitioning, partitioning
 from floe_dagster.resources import lake_of
 from floe_dagster.steps import followed, follows, has_read, step_of, trace, write_id
@@ -58,6 +68,7 @@ class IcebergIOManager(ConfigurableIOManager):
     branch: str | None = None
     allow_empty: bool = False
     preview_rows: int = 5
+    take_over: bool = False
 
     _opened: Lake | None = PrivateAttr(default=None)
 
@@ -91,6 +102,7 @@ class IcebergIOManager(ConfigurableIOManager):
         asset = _asset_of(context)
         kind = kind_of_value(obj, asset)
         options = output_options(context.definition_metadata, asset, context.config)
+        self._refuse_shared(context, table_of(context.asset_key.path, options, self._namespace))
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
         if partitions is not None and self._mode(options, partitioned=True) is WriteMode.UPSERT:
@@ -101,6 +113,21 @@ class IcebergIOManager(ConfigurableIOManager):
             self._lake.write_request(data, request) if kind is Kind.SPARK else self._lake.tables.write(request, data)
         )
         self._tell(context, request, result, options, keys)
+
+    def _refuse_shared(self, context: OutputContext, identifier: TableIdentifier) -> None:
+        """Refuse an asset whose table is the table of another asset that this run can see."""
+        for key, manager, metadata in assets_beside(context):
+            known = isinstance(manager, IcebergIOManager) and manager._lake.tables is self._lake.tables
+            other = manager._place_of(key, metadata) if known else None
+            # Spark does not distinguish `Orders` from `orders`.
+            if other is not None and other.full_name.lower() == identifier.full_name.lower():
+                raise shared_table(identifier, *sorted([_asset_of(context), key.to_user_string()]))
+
+    def _place_of(self, key: AssetKey, metadata: Mapping[str, Any]) -> TableIdentifier | None:
+        """The table of an asset; None if its options are wrong, for which it is refused when it is written."""
+        with suppress(ConfigurationError):
+            return table_of(key.path, output_options(metadata, key.to_user_string()), self._namespace)
+        return None
 
     def _tell(
         self,
@@ -154,6 +181,9 @@ class IcebergIOManager(ConfigurableIOManager):
         evolve = options.schema_evolution_enabled
         branch = options.branch or self.branch or MAIN_BRANCH
         sources = followed(step_of(context))
+        artifacts = tables.artifacts
+        owner = Owner(_asset_of(context), artifacts.name if artifacts is not None else None)
+        take_over = self.take_over if options.take_over is None else options.take_over
         return WriteRequest(
             manager=tables,
             identifier=identifier,
@@ -169,9 +199,11 @@ class IcebergIOManager(ConfigurableIOManager):
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
             check=_checks(
+                None if take_over else owner.refuse_others(identifier, how_to_take_over(context)),
                 partitions.refuse_without_columns(identifier, branch) if partitions is not None else None,
                 cursors.still_there(sources, _asset_of(context), branch) if sources else None,
             ),
+            marks=owner.marks(take_over=take_over),
             sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
         )
 

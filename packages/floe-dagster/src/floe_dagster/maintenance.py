@@ -42,7 +42,7 @@ from floe_core.governance import PolicyEnforcer
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.maintenance import CompactReport, ExpireReport, Step
 from floe_core.settings import duration_text
-from floe_dagster.assets import table_of
+from floe_dagster.assets import is_stored, table_of
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.options import OutputOptions, output_options
 from floe_dagster.resources import LakeResource, lake_of
@@ -94,19 +94,13 @@ def stored_assets(
             continue
         for spec in definition.specs:
             manager = resources.get(definition.get_io_manager_key_for_asset_key(spec.key))
-            if not isinstance(manager, IcebergIOManager) or not _returns(definition, spec.key):
+            if not isinstance(manager, IcebergIOManager) or not is_stored(definition, spec.key):
                 continue
             options = output_options(spec.metadata, spec.key.to_user_string())
             said = manager.default_namespace
             said = said.get_value() if isinstance(said, EnvVar) else said
             namespace = said or artifacts.tables.default_namespace
             yield StoredAsset(spec, manager, options, table_of(spec.key.path, options, namespace))
-
-
-def _returns(definition: AssetsDefinition, key: AssetKey) -> bool:
-    """Does the asset return anything? One that is annotated with None does what it does by itself."""
-    output = definition.get_output_name_for_asset_key(key)
-    return not definition.node_def.output_def_named(output).dagster_type.is_nothing
 
 
 def create_maintenance(

@@ -65,6 +65,7 @@ class OutputOptions(_Place):
     allow_empty: bool | None = Field(default=None, description="let no rows replace all rows of a table")
     preview_rows: int | None = Field(default=None, ge=0, le=100, description="rows shown in the UI; 0 for none")
     sensitive_columns: Names = Field(default=(), description="columns that are never shown")
+    take_over: bool | None = Field(default=None, description="write to a table that belongs to another asset")
 
 
 class InputOptions(_Place):
@@ -99,6 +100,7 @@ class RunOptions(Config):
     commit_strategy: str | None = None
     allow_empty: bool | None = None
     preview_rows: int | None = None
+    take_over: bool | None = None
 
 
 # These are Dagster's own, or said so often that the prefix would be noise. The others have names that people use for

@@ -41,7 +41,14 @@ from floe_iceberg.schema import SchemaChange, apply_to, plan_change
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, Stager, read_rows
 from floe_iceberg.types import Fitting
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
+from floe_iceberg.write_request import (
+    WriteRequest,
+    WriteResult,
+    check_branch,
+    check_table,
+    created_by_another,
+    unmarked,
+)
 
 __all__ = ["Commit", "begin"]
 
@@ -62,7 +69,7 @@ def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Tra
     """A transaction in which the table takes data of this schema; it creates the table where there is none."""
     if table is None:
         created = request.manager.begin_table(
-            request.identifier, data, partition_by=request.partition_by, properties=request.properties
+            request.identifier, data, partition_by=request.partition_by, properties=request.new_table_properties
         )
         return created, SchemaChange()
     transaction = _OneCommit(table)
@@ -70,6 +77,9 @@ def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Tra
     if change:
         with transaction.update_schema() as update:
             apply_to(update, change)
+    marks = unmarked(request, table)
+    if marks:
+        transaction.set_properties(marks)
     return transaction, change
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table import Table
@@ -14,6 +15,7 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
 )
@@ -160,10 +162,15 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
     commit_refs(table, {MAIN_BRANCH: head.snapshot_id if head else None, branch: ref.snapshot_id}, updates)
 
 
-def publish(table: Table, branch: str, *, to: str, expected: int) -> None:
-    """Move `to` from the snapshot where it must still be to the head of a branch, and end the branch, in one commit."""
+def publish(table: Table, branch: str, *, to: str, expected: int, properties: Mapping[str, str] | None = None) -> None:
+    """Move `to` from the snapshot where it must still be to the head of a branch, and end the branch, in one commit.
+
+    The same commit sets these table properties.
+    """
     staged = table.metadata.refs[branch].snapshot_id
     updates: list[TableUpdate] = [_set_branch(table, to, staged), RemoveSnapshotRefUpdate(ref_name=branch)]
+    if properties:
+        updates.append(SetPropertiesUpdate(updates=dict(properties)))
     commit_refs(table, {to: expected, branch: staged}, updates)
 
 

@@ -19,7 +19,7 @@ from floe_iceberg.schema import SchemaChange
 if TYPE_CHECKING:
     from floe_iceberg.tables import IcebergTableManager
 
-__all__ = ["WriteRequest", "WriteResult", "check_branch", "check_table", "created_by_another"]
+__all__ = ["WriteRequest", "WriteResult", "check_branch", "check_table", "created_by_another", "unmarked"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class WriteRequest:
     allow_empty: bool = False
     truncate_nanoseconds: bool = False
     check: Callable[[Table], None] | None = None  # asked of the table that each attempt is committed to
+    marks: Mapping[str, str] = field(default_factory=dict)  # table properties, set by the commit of the write itself
     sample_rows: int = 0  # as many of the rows are kept to be shown
 
     def __post_init__(self) -> None:
@@ -67,6 +68,11 @@ class WriteRequest:
             raise ConfigurationError("an upsert replaces the rows whose keys it brings: say keys=[…]")
         if self.keys and self.mode is not WriteMode.UPSERT:
             raise ConfigurationError(f"keys are for upserts; mode is {self.mode.value}")
+
+    @property
+    def new_table_properties(self) -> dict[str, str]:
+        """The properties of the table, if the write creates it."""
+        return {**(self.properties or {}), **self.marks}
 
     @property
     def replaces_all(self) -> bool:
@@ -90,6 +96,11 @@ def check_table(request: WriteRequest, table: Table) -> None:
     """Is the table still one that this write can go to? Its caller may know better."""
     if request.check is not None:
         request.check(table)
+
+
+def unmarked(request: WriteRequest, table: Table) -> dict[str, str]:
+    """The marks of the write that the table does not have yet."""
+    return {key: value for key, value in request.marks.items() if table.properties.get(key) != value}
 
 
 def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:

@@ -40,7 +40,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.replacing import NOTHING, Finder, Replacement, state_of
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, files_since
-from floe_iceberg.write_request import WriteRequest, check_table
+from floe_iceberg.write_request import WriteRequest, check_table, unmarked
 from floe_spark.errors import is_doubt, translate
 from floe_spark.frames import OUTSIDE, Guard
 from floe_spark.names import table_name
@@ -90,6 +90,7 @@ class Commit:
         """
         head = self._head(self.table)
         if head is None:
+            self._mark()
             return self._run_on_target(act)
         for number in itertools.count(1):
             if fresh:
@@ -131,6 +132,18 @@ class Commit:
                     raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
+
+    def _mark(self) -> None:
+        """Set the marks of a write to a table without a snapshot, whose rows are not published by the control plane."""
+        if self.table is None or not unmarked(self.request, self.table):
+            return
+        for attempt in patience.trying(patience.ATTEMPTS, _may_pass):
+            with attempt, translated("mark", self.request.identifier):
+                table = self._loaded()
+                check_table(self.request, table)
+                with table.transaction() as transaction:
+                    transaction.set_properties(unmarked(self.request, table))
+        check_table(self.request, self._loaded())  # another writer may have set its own marks since
 
     def _stage(self, act: Act, head: Snapshot) -> str:
         """Let Spark write to a new branch at this snapshot; only it and the write know its name."""
@@ -225,7 +238,13 @@ class Commit:
     def _failure_of_publishing(self, table: Table, branch: str, head: Snapshot) -> Exception | None:
         try:
             with translated("publish", self.request.identifier):
-                refs.publish(table, branch, to=self.request.branch, expected=head.snapshot_id)
+                refs.publish(
+                    table,
+                    branch,
+                    to=self.request.branch,
+                    expected=head.snapshot_id,
+                    properties=unmarked(self.request, table),
+                )
         except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
             return exc
         return None

@@ -143,7 +143,7 @@ def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResu
     request.manager.ensure_namespace(Namespace(levels=request.identifier.namespace))
     commit = Commit(request, op, None, guard)
     writer = commit.writer(rows, None)
-    for key, value in {**request.manager.config.table_properties, **(request.properties or {})}.items():
+    for key, value in {**request.manager.config.table_properties, **request.new_table_properties}.items():
         writer = writer.tableProperty(key, value)
     if columns:
         writer = writer.partitionedBy(*columns)
@@ -159,7 +159,7 @@ def _create_empty_first(request: WriteRequest, frame: DataFrame, schema: Schema,
     """Create a table whose partitions Spark's writer has no words for: empty, and then its first rows in a commit."""
     try:
         table = request.manager.create_table(
-            request.identifier, schema, partition_by=request.partition_by, properties=request.properties
+            request.identifier, schema, partition_by=request.partition_by, properties=request.new_table_properties
         )
     except TableAlreadyExistsError as exc:
         return _write_to_the_others(request, frame, op, exc)
