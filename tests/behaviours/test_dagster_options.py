@@ -288,7 +288,7 @@ def test_metadata_of_ones_own_is_nobodys_business(
     said = {
         "write_mode": "append",
         "branch": "Berlin",
-        "table": "round",
+        "table": MetadataValue.md("round"),
         "columns": 3,
         "owner": MetadataValue.text("me"),
     }

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import ConfigDict, Field, SecretStr, ValidationError
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.models import WriteMode
 from floe_core.spec import ClientCredentials, PolarisCatalogConfig, RestCatalogConfig, RetryConfig, Storage
+from floe_dagster.arguments import KnownArguments
 
 __all__ = ["IcebergIOManagerConfig"]
 
 
-class IcebergIOManagerConfig(BaseModel):
+class IcebergIOManagerConfig(KnownArguments):
     """Where the tables are, and what an IO manager does unless an asset says otherwise.
 
     Secrets may be references, `${env:NAME}` or `${file:path}`, which are read when the catalog is first asked.

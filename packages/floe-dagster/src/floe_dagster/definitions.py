@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from floe_core.artifacts import CompiledArtifacts, contract_path
 from floe_core.compiler import SPEC_FILE, is_stale
 from floe_core.errors import ConfigurationError
 from floe_core.governance import PolicyEnforcer
+from floe_dagster.arguments import refuse_unknown
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, stored_assets
 from floe_dagster.owners import shared_table
@@ -40,6 +42,7 @@ def create_definitions(
         enforcer: Who agrees to how short maintenance keeps history; by default the floor of floe.yaml.
         others: Anything else `Definitions` takes. Without an executor, steps run in one process and share one Spark.
     """
+    refuse_unknown("create_definitions", others, inspect.signature(Definitions).parameters)
     artifacts = CompiledArtifacts.load(_find(project), os.environ.get("FLOE_ENV") or None)
     if is_stale(artifacts):
         warnings.warn(f"{SPEC_FILE} changed after it was compiled; take it in with: floe compile", stacklevel=2)

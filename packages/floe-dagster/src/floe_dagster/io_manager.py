@@ -25,14 +25,15 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
 from floe_dagster import cursors
+from floe_dagster.arguments import KnownArguments, refuse_unknown
 from floe_dagster.assets import table_of
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import describe
-from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options
+from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options, refuse_tags
 from floe_dagster.owners import Owner, assets_beside, how_to_take_over, shared_table
 from floe_dagster.partitions import Partitioning, partitioning
 from floe_dagster.resources import lake_of
-from floe_dagster.steps import followed, follows, has_read, step_of, trace, write_id
+from floe_dagster.steps import followed, follows, has_read, step_of, tags_of, trace, write_id
 from floe_dagster.values import Kind, from_scan, kind_of_annotation, kind_of_value, nothing
 from floe_iceberg.arguments import choice
 from floe_iceberg.incoming import Incoming, incoming
@@ -47,7 +48,7 @@ from floe_spark.frames import data_schema
 __all__ = ["IcebergIOManager"]
 
 
-class IcebergIOManager(ConfigurableIOManager):
+class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     """Stores what assets return as Iceberg tables, and reads it back as what their consumers ask for.
 
     Assets return Spark, pandas and polars frames, Arrow tables and readers; inputs arrive as they are annotated, lazily
@@ -83,6 +84,11 @@ class IcebergIOManager(ConfigurableIOManager):
         )
 
     @classmethod
+    def configure_at_launch(cls, **given: Any) -> Any:
+        refuse_unknown(cls.__name__, given, cls.model_fields)
+        return super().configure_at_launch(**given)
+
+    @classmethod
     def output_config_schema(cls) -> type[RunOptions]:
         return RunOptions
 
@@ -101,7 +107,8 @@ class IcebergIOManager(ConfigurableIOManager):
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         asset = _asset_of(context)
         kind = kind_of_value(obj, asset)
-        options = output_options(context.definition_metadata, asset, context.config)
+        options = output_options(context.definition_metadata, asset, context.config, emitted=context.output_metadata)
+        refuse_tags(tags_of(context), asset)
         self._refuse_shared(context, table_of(context.asset_key.path, options, self._namespace))
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []

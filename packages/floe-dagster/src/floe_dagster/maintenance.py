@@ -42,6 +42,7 @@ from floe_core.governance import PolicyEnforcer
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.maintenance import CompactReport, ExpireReport, Step
 from floe_core.settings import duration_text
+from floe_dagster.arguments import KnownArguments
 from floe_dagster.assets import is_stored, table_of
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.options import OutputOptions, output_options
@@ -63,7 +64,7 @@ _FRESH_SECONDS = 2.0
 _LONGEST = 1000
 
 
-class MaintenanceOptions(Config):
+class MaintenanceOptions(KnownArguments, Config):
     """What one run of the job is about. ops: {floe_maintain: {config: {namespaces: [bronze]}}}"""
 
     tables: list[str] = Field(default=[], description="such as bronze.orders; with no namespaces either: all tables")

@@ -5,7 +5,6 @@ Every option is a metadata key `floe/NAME`; those in everyday use go without the
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any, TypeVar
@@ -15,8 +14,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from floe_core.errors import ConfigurationError
 from floe_core.models import CommitStrategy, WriteMode
+from floe_dagster.arguments import KnownArguments, nearest
+from floe_dagster.peer import PEER_INPUT, PEER_OUTPUT, PEER_RUN, peer_option
 
-__all__ = ["InputOptions", "OutputOptions", "RunOptions", "input_options", "output_options"]
+__all__ = ["InputOptions", "OutputOptions", "RunOptions", "input_options", "output_options", "refuse_tags"]
 
 PREFIX = "floe/"
 
@@ -86,7 +87,7 @@ class InputOptions(_Place):
         return self.snapshot_id is None and self.as_of is None and self.ref is None
 
 
-class RunOptions(Config):
+class RunOptions(KnownArguments, Config):
     """What the configuration of one run can say about an output, over everything else.
 
     ops: {ASSET: {outputs: {result: {write_mode: overwrite}}}}
@@ -111,38 +112,77 @@ _BARE_INPUT = {"partition_expr", "columns", "row_filter", "snapshot_id", "as_of"
 Options = TypeVar("Options", bound=_Options)
 
 
-def output_options(metadata: Mapping[str, Any] | None, asset: str, config: Any = None) -> OutputOptions:
-    """The options of an asset, and what the configuration of this run puts in their place."""
-    said = _said(OutputOptions, metadata or {}, _BARE_OUTPUT, f"asset {asset}", InputOptions)
-    configured = {key: value for key, value in dict(config or {}).items() if value is not None}
-    if configured.get("write_mode", WriteMode.UPSERT.value) != WriteMode.UPSERT.value:
-        said.pop("upsert_keys", None)  # they were meant for the mode that is not used now
-    return _parsed(OutputOptions, {**said, **configured}, f"asset {asset}")
+def output_options(
+    metadata: Mapping[str, Any] | None, asset: str, config: Any = None, *, emitted: Mapping[str, Any] | None = None
+) -> OutputOptions:
+    """The options of an asset.
+
+    What the asset says while it runs (`emitted`) goes over its metadata, and the configuration of this run over both.
+    """
+    who = f"asset {asset}"
+    said: dict[str, Any] = {}
+    for layer in (
+        _said(OutputOptions, metadata or {}, _BARE_OUTPUT, PEER_OUTPUT, who, InputOptions),
+        _emitted(emitted or {}, who),
+        {key: value for key, value in dict(config or {}).items() if value is not None},
+    ):
+        if layer.get("write_mode", WriteMode.UPSERT.value) != WriteMode.UPSERT.value:
+            said.pop("upsert_keys", None)  # they were meant for the mode that is not used now
+        said |= layer
+    return _parsed(OutputOptions, said, who)
 
 
 def input_options(upstream: Mapping[str, Any] | None, own: Mapping[str, Any] | None, asset: str) -> InputOptions:
     """The options of an input; where its table is may be said by the asset that it comes from."""
-    theirs = _said(OutputOptions, upstream or {}, _BARE_OUTPUT, f"asset {asset}", InputOptions)
+    theirs = _said(OutputOptions, upstream or {}, _BARE_OUTPUT, PEER_INPUT, f"asset {asset}", InputOptions)
     place = {key: value for key, value in theirs.items() if key in _Place.model_fields}
-    said = _said(InputOptions, own or {}, _BARE_INPUT, f"the input from {asset}", OutputOptions)
+    said = _said(InputOptions, own or {}, _BARE_INPUT, PEER_INPUT, f"the input from {asset}", OutputOptions)
     return _parsed(InputOptions, {**place, **said}, f"the input from {asset}")
 
 
+def refuse_tags(tags: Mapping[str, str], asset: str) -> None:
+    """Refuse options that are written as tags, which nothing reads."""
+    for key in tags:
+        name = key.removeprefix(PREFIX)
+        if key.startswith(PREFIX) and (name in OutputOptions.model_fields or name in InputOptions.model_fields):
+            raise ConfigurationError(
+                f"asset {asset}: the tag {key!r} is not read; say it in the metadata of the asset, or in the run "
+                f"config (outputs: {{result: {{{name}: …}}}})"
+            )
+
+
+def _emitted(metadata: Mapping[str, Any], who: str) -> dict[str, Any]:
+    """The options among what an asset says about its output while it runs; its readers would not know the place."""
+    for key in metadata:
+        name = key.removeprefix(PREFIX)
+        if name in _Place.model_fields and (key.startswith(PREFIX) or key in _BARE_OUTPUT):
+            raise ConfigurationError(
+                f"{who}: {key!r} was given while the asset ran, and whoever reads the asset would not find it; say it "
+                f"in the metadata of the asset itself. Nothing was written"
+            )
+    return _said(OutputOptions, metadata, _BARE_OUTPUT, PEER_RUN, who, InputOptions)
+
+
 def _said(
-    kind: type[_Options], metadata: Mapping[str, Any], bare: set[str], who: str, other: type[_Options]
+    kind: type[_Options], metadata: Mapping[str, Any], bare: set[str], peer: set[str], who: str, other: type[_Options]
 ) -> dict[str, Any]:
     """The options among the metadata, by their names."""
     found: dict[str, Any] = {}
+    keys: dict[str, str] = {}
     for key, value in metadata.items():
-        if not key.startswith(PREFIX) and key not in bare:
-            continue
-        name = key.removeprefix(PREFIX)
-        if name not in kind.model_fields:
-            raise ConfigurationError(f"{who}: {_unknown(key, name, kind, other)}")
-        value = value.value if isinstance(value, MetadataValue) else value
-        if name in found and found[name] != value:
-            raise ConfigurationError(f"{who}: {name!r} and {PREFIX + name!r} contradict each other: say one of them")
-        found[name] = value
+        if key.startswith(PREFIX) or key in bare:
+            name = key.removeprefix(PREFIX)
+            if name not in kind.model_fields:
+                raise ConfigurationError(f"{who}: {_unknown(key, name, kind, other)}")
+            value = value.value if isinstance(value, MetadataValue) else value
+        else:
+            translated = peer_option(key, value, who) if key in peer else None
+            if translated is None:
+                continue
+            name, value = translated
+        if name in found and _as_tuple(found[name]) != _as_tuple(value):
+            raise ConfigurationError(f"{who}: {keys[name]!r} and {key!r} contradict each other: say one of them")
+        found[name], keys[name] = value, key
     return found
 
 
@@ -150,9 +190,7 @@ def _unknown(key: str, name: str, kind: type[_Options], other: type[_Options]) -
     if name in other.model_fields:
         place = "an input (AssetIn(metadata=…))" if other is InputOptions else "an asset (@asset(metadata=…))"
         return f"metadata {key!r} is an option of {place}; say it there"
-    near = difflib.get_close_matches(name, kind.model_fields, n=1, cutoff=0.5)
-    hint = f"did you mean {PREFIX + near[0]!r}?" if near else f"there are {', '.join(sorted(kind.model_fields))}"
-    return f"metadata {key!r} is no option of Floe; {hint}"
+    return f"metadata {key!r} is no option of Floe; {nearest(name, kind.model_fields, PREFIX)}"
 
 
 def _parsed(kind: type[Options], said: Mapping[str, Any], who: str) -> Options:

@@ -10,6 +10,7 @@ from dagster import ConfigurableResource
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
+from floe_dagster.arguments import KnownArguments, refuse_unknown
 from floe_iceberg import IcebergTableManager
 from floe_spark import Lake
 
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["LakeResource", "lake_of"]
 
 
-class LakeResource(ConfigurableResource["LakeResource"]):
+class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
     """The lake of one project and environment, as compiled. Assets use `lake.spark` to make DataFrames."""
 
     project: str
     environment: str | None = None
+
+    @classmethod
+    def configure_at_launch(cls, **given: Any) -> Any:
+        refuse_unknown(cls.__name__, given, cls.model_fields)
+        return super().configure_at_launch(**given)
 
     @property
     def lake(self) -> Lake:

@@ -15,7 +15,18 @@ from dagster._core.execution.stats import StepEventStatus
 
 from floe_core.identifiers import TableIdentifier
 
-__all__ = ["INPUTS", "followed", "follows", "has_read", "inputs_of", "partition_label", "step_of", "trace", "write_id"]
+__all__ = [
+    "INPUTS",
+    "followed",
+    "follows",
+    "has_read",
+    "inputs_of",
+    "partition_label",
+    "step_of",
+    "tags_of",
+    "trace",
+    "write_id",
+]
 
 # The key of a snapshot's summary that names the snapshots its rows were made from.
 INPUTS = "floe.input-snapshots"
@@ -43,6 +54,14 @@ _LOCK = threading.Lock()
 def step_of(context: InputContext | OutputContext) -> Any:
     """The step at work, or None: values can be loaded, and managers called, without one."""
     return context._step_context
+
+
+def tags_of(context: OutputContext) -> dict[str, str]:
+    """The tags of the run and of the asset."""
+    step = step_of(context)
+    if step is None:
+        return {}
+    return {**step.dagster_run.tags, **step.job_def.asset_layer.get(context.asset_key).tags}
 
 
 def _notes(step: Any) -> _Notes:

@@ -1,0 +1,39 @@
+"""Refuse arguments that nothing would read: Dagster's resources and configurations drop them without a word."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from floe_core.errors import ConfigurationError
+
+__all__ = ["KnownArguments", "nearest", "refuse_unknown"]
+
+
+def nearest(name: str, known: Collection[str], prefix: str = "") -> str:
+    """What to write instead of an unknown name."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {prefix + near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+
+
+def refuse_unknown(who: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse the first name that is not among those known."""
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"{who} has no {name!r}; {nearest(name, known)}")
+
+
+class KnownArguments(BaseModel):
+    """A model that takes its own fields only, and names the nearest one for any other."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_only(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            refuse_unknown(cls.__name__, given, cls.model_fields)
+        return given

@@ -1,0 +1,74 @@
+"""Metadata of assets that were written for dagster-iceberg: honoured where it means the same here, otherwise refused.
+
+`schema` and `table` are names that people use for their own descriptions too: only text is taken for a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import MetadataValue, TextMetadataValue
+from pydantic import BaseModel
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import Namespace, check_name
+
+__all__ = ["PEER_INPUT", "PEER_OUTPUT", "PEER_RUN", "peer_option"]
+
+_PLACES = {"schema": "namespace", "table": "table"}
+_REFUSED = {
+    "table_properties": "would replace the properties of a table that exists, which Floe never does on a write; for "
+    "the properties of a new table say 'floe/table_properties'",
+    "schema_update_mode": "would also drop columns, which Floe never does on a write; whether a table gains the "
+    "columns of the data is 'floe/schema_evolution_enabled'",
+    "partition_spec_update_mode": "is not needed: Floe never changes the partitioning of a table on a write; do it "
+    "with evolve_partitions",
+    "partition_field_name_prefix": "is not read: Floe names the fields of new tables itself; for names of your own, "
+    "create the table first with create_table(partition_by=[PartitionTransform(…, name=…)])",
+}
+_FLAGS = ("when_matched_update_all", "when_not_matched_insert_all")
+
+# The keys that are read in the metadata of an asset, of an input, and of an output while the asset runs: elsewhere,
+# dagster-iceberg takes none of them either.
+PEER_OUTPUT = {*_PLACES, *_REFUSED, "upsert_options"}
+PEER_INPUT = {*_PLACES}
+PEER_RUN = {"upsert_options"}
+
+
+def peer_option(key: str, value: Any, who: str) -> tuple[str, Any] | None:
+    """The option of Floe that a key of dagster-iceberg stands for; None if it is somebody's own description."""
+    if key in _REFUSED:
+        raise ConfigurationError(f"{who}: metadata {key!r} of dagster-iceberg {_REFUSED[key]}")
+    if key in _PLACES:
+        return _place(key, value, who)
+    return _keys(value.value if isinstance(value, MetadataValue) else value, who)
+
+
+def _place(key: str, value: Any, who: str) -> tuple[str, Any] | None:
+    text = value.text if isinstance(value, TextMetadataValue) else value
+    if not isinstance(text, str):
+        return None
+    try:
+        Namespace.from_string(text) if key == "schema" else check_name(text)
+    except (ValueError, ConfigurationError):
+        raise ConfigurationError(
+            f"{who}: metadata {key!r} is the {_PLACES[key]} of the table, as in dagster-iceberg, and {text!r} is no "
+            f"name of one; describe columns under dagster/column_schema, and other things under a key of your own"
+        ) from None
+    return _PLACES[key], text
+
+
+def _keys(value: Any, who: str) -> tuple[str, Any] | None:
+    options = value.model_dump() if isinstance(value, BaseModel) else value
+    if not isinstance(options, Mapping):
+        raise ConfigurationError(f"{who}: upsert_options is {value!r}; say 'upsert_keys' with the columns")
+    for name, said in options.items():
+        if name not in ("join_cols", *_FLAGS):
+            raise ConfigurationError(f"{who}: upsert_options: {name!r} is none of join_cols, {', '.join(_FLAGS)}")
+        if name in _FLAGS and said is not True:
+            raise ConfigurationError(
+                f"{who}: upsert_options: {name}={said!r} is not supported; an upsert updates the rows whose keys it "
+                f"finds and inserts the others"
+            )
+    return ("upsert_keys", options["join_cols"]) if "join_cols" in options else None
