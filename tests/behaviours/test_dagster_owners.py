@@ -11,11 +11,13 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     DagsterInstance,
+    DataVersion,
     Definitions,
     ExecuteInProcessResult,
     asset,
     execute_job,
     graph_asset,
+    observable_source_asset,
     op,
 )
 from dagster._core.definitions.reconstruct import ReconstructableRepository
@@ -128,9 +130,15 @@ def test_assets_that_store_nothing_in_the_table_do_not_count(
     @asset(key=[ns, "x", "y"])
     def nothing() -> None: ...
 
+    @observable_source_asset(key=[ns, "X_y"])
+    def observed() -> DataVersion:
+        return DataVersion("1")
+
     external = AssetSpec([ns, "X_Y"])
     resources = {"io_manager": IcebergIOManager(lake=lake)}
-    everything = Definitions(assets=[writing([ns, "x_y"], numbers(1)), nothing, external], resources=resources)
+    everything = Definitions(
+        assets=[writing([ns, "x_y"], numbers(1)), nothing, observed, external], resources=resources
+    )
     job = everything.resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(instance=instance, run_config=QUIET).success
     assert ids(lake, x_y) == [1]

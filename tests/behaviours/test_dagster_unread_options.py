@@ -264,7 +264,7 @@ def test_an_option_in_tags_is_refused(
         run([one], project, instance, tags=tags if where == "run" else {})
 
 
-def test_a_partition_of_a_metadata_mode_is_still_replaced(
+def test_a_partitioned_asset_appends_if_it_says_so_while_it_runs(
     project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, namespace: str
 ) -> None:
     parts = StaticPartitionsDefinition(["v1", "v2"])

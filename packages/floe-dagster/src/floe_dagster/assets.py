@@ -14,7 +14,9 @@ __all__ = ["is_stored", "table_of"]
 
 
 def is_stored(definition: AssetsDefinition, key: AssetKey) -> bool:
-    """Does the asset return anything? One that is annotated with None does what it does by itself."""
+    """Does the asset return anything? One that is annotated with None, or only observed, is not stored."""
+    if not definition.is_materializable:
+        return False
     output = definition.get_output_name_for_asset_key(key)
     return not definition.node_def.output_def_named(output).dagster_type.is_nothing
 

@@ -124,11 +124,17 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     def _refuse_shared(self, context: OutputContext, identifier: TableIdentifier) -> None:
         """Refuse an asset whose table is the table of another asset that this run can see."""
         for key, manager, metadata in assets_beside(context):
-            known = isinstance(manager, IcebergIOManager) and manager._lake.tables is self._lake.tables
+            known = isinstance(manager, IcebergIOManager) and self._has_tables_of(manager)
             other = manager._place_of(key, metadata) if known else None
             # Spark does not distinguish `Orders` from `orders`.
             if other is not None and other.full_name.lower() == identifier.full_name.lower():
                 raise shared_table(identifier, *sorted([_asset_of(context), key.to_user_string()]))
+
+    def _has_tables_of(self, other: "IcebergIOManager") -> bool:
+        """Do both store in the same tables? Another lake is not opened to find out."""
+        if self.table_manager is not None:
+            return other.table_manager is self.table_manager
+        return other.table_manager is None and other._lake is self._lake
 
     def _place_of(self, key: AssetKey, metadata: Mapping[str, Any]) -> TableIdentifier | None:
         """The table of an asset; None if its options are wrong, for which it is refused when it is written."""

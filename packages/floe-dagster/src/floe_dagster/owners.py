@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dagster import AssetKey, AssetsDefinition, OutputContext
+from dagster import AssetKey, OutputContext
 from dagster._check import CheckError
 from pyiceberg.table import Table
 
@@ -97,8 +97,6 @@ def assets_beside(context: OutputContext) -> Iterator[tuple[AssetKey, Any, Mappi
         graph = step.repository_def.asset_graph
     managers = step.scoped_resources_builder.resource_instance_dict
     for definition in graph.assets_defs:
-        if not isinstance(definition, AssetsDefinition) or not definition.is_executable:
-            continue
         for spec in definition.specs:
             if spec.key != context.asset_key and is_stored(definition, spec.key):
                 yield spec.key, managers.get(definition.get_io_manager_key_for_asset_key(spec.key)), spec.metadata
