@@ -21,6 +21,7 @@ from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, FloeError
+from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
@@ -29,16 +30,21 @@ __all__ = ["Pipeline", "open_pipeline"]
 
 # Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes. Each run of
 # the web UI has a JVM of its own: Dagster's ten at a time would be too many for a laptop.
-_DAGSTER_SETTINGS = """\
+_QUIET = """\
 telemetry:
   enabled: false
 compute_logs:
   module: dagster._core.storage.noop_compute_log_manager
   class: NoOpComputeLogManager
+"""
+_FEW_RUNS = """\
 concurrency:
   runs:
     max_concurrent_runs: 2
 """
+_DAGSTER_SETTINGS = f"{_QUIET}{_FEW_RUNS}{SETTINGS}"
+# What earlier versions wrote, and no user has changed since.
+_EARLIER_SETTINGS = (_QUIET, f"{_QUIET}{_FEW_RUNS}")
 
 
 @dataclass(frozen=True)
@@ -116,13 +122,17 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
         return
     home = _history_of(artifacts)
     settings = home / "dagster.yaml"
-    if not settings.exists():
+    # The history is in the same files under both; settings that a user changed stay.
+    if not settings.exists() or settings.read_text(encoding="utf-8") in _EARLIER_SETTINGS:
         settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
-    os.environ["DAGSTER_HOME"] = str(home)
+    name, size = BATCH_SIZE
+    own = {"DAGSTER_HOME": str(home)} | ({} if name in os.environ else {name: size})
+    os.environ.update(own)
     try:
         yield home
     finally:
-        del os.environ["DAGSTER_HOME"]
+        for name in own:
+            del os.environ[name]
 
 
 def _history_of(artifacts: CompiledArtifacts) -> Path:

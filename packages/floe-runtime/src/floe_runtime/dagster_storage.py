@@ -1,0 +1,80 @@
+"""Dagster's SQLite storage with batches of events in one transaction.
+
+A run over partitions stores a planned event and a materialization for each partition of each asset, and Dagster's
+SQLite storage commits each of them twice: a year of days takes minutes. Files and tables are Dagster's own, so the
+history is readable either way. The `dagster.yaml` of projects names this module and `ProjectStorage`: keep both names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dagster._core.events import ASSET_EVENTS
+from dagster._core.events.log import EventLogEntry
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+from dagster._serdes import ConfigurableClassData
+
+__all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage"]
+
+# Dagster hands events over in batches only where the environment names a size.
+BATCH_SIZE = ("DAGSTER_EVENT_BATCH_SIZE", "1000")
+SETTINGS = """\
+storage:
+  custom:
+    module: floe_runtime.dagster_storage
+    class: ProjectStorage
+    config:
+      base_dir:
+        env: DAGSTER_HOME
+"""
+
+
+class _EventLog(SqliteEventLogStorage):
+    """The event log of Dagster, which stores a batch of events in two transactions."""
+
+    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        for (run_id, is_plain), group in itertools.groupby(events, lambda one: (one.run_id, _is_plain(one))):
+            if is_plain:
+                self._store_together(run_id, list(group))
+            else:
+                for event in group:
+                    self.store_event(event)
+
+    def _store_together(self, run_id: str, events: list[EventLogEntry]) -> None:
+        rows = [self._event_to_row(event) for event in events]
+        # The index first: if it is locked, nothing is stored yet, and Dagster stores the events one at a time.
+        with self.index_transaction() as connection:
+            inserted = [connection.execute(SqlEventLogStorageTable.insert().values(**row)) for row in rows]
+            ids = [int(one.lastrowid) for one in inserted]
+            self._store_asset_event_tags(connection, events, ids)
+            # Each event of an asset replaces what the one before it left in the table of assets.
+            latest = {
+                (event.dagster_event_type, row["asset_key"]): (event, event_id)
+                for event, row, event_id in zip(events, rows, ids, strict=True)
+            }
+            for event, event_id in latest.values():
+                self._store_asset_event(connection, event, event_id)
+        with self.run_connection(run_id) as connection:
+            connection.execute(SqlEventLogStorageTable.insert(), rows)
+
+
+def _is_plain(event: EventLogEntry) -> bool:
+    """Is it an event of an asset, which leaves no traces but in the log, its tags and the table of assets?"""
+    return event.dagster_event is not None and event.dagster_event.event_type in ASSET_EVENTS
+
+
+class ProjectStorage(DagsterSqliteStorage):
+    """Runs, events and schedules where Dagster keeps them by default, below `base_dir`."""
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(base_dir, inst_data)
+        self._event_log_storage = _EventLog(str(Path(base_dir) / "history" / "runs"))
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> ProjectStorage:
+        return cls.from_local(inst_data=inst_data, **config_value)

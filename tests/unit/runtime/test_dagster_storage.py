@@ -1,0 +1,181 @@
+"""The history of runs over hundreds of partitions: stored in few transactions, and the same as Dagster stores it."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetKey, AssetMaterialization, DagsterEventType, DagsterInstance
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from floe_core.compiler import compile_project
+from floe_runtime.pipeline import Pipeline, open_pipeline
+from floe_runtime.planning import Batch
+from floe_runtime.runner import run_batches
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
+
+DEFINITIONS = """
+from dagster import (
+    AssetCheckResult, BackfillPolicy, DailyPartitionsDefinition, Definitions, MaterializeResult, asset, asset_check
+)
+
+days = DailyPartitionsDefinition("2025-01-01", end_date="2026-01-01", timezone="America/New_York")
+settings = {"partitions_def": days, "backfill_policy": BackfillPolicy.single_run()}
+
+
+@asset(**settings)
+def flights(context):
+    return MaterializeResult(metadata={"days": len(context.partition_keys)}, tags={"source": "test"})
+
+
+@asset(deps=[flights], **settings)
+def delays(context):
+    return MaterializeResult()
+
+
+@asset_check(asset=flights)
+def is_complete():
+    return AssetCheckResult(passed=True)
+
+
+defs = Definitions(assets=[flights, delays], asset_checks=[is_complete])
+"""
+OLD_SETTINGS = """\
+telemetry:
+  enabled: false
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+concurrency:
+  runs:
+    max_concurrent_runs: 2
+"""
+DAYS = 365
+BATCH_SIZE = "DAGSTER_EVENT_BATCH_SIZE"
+
+
+@contextmanager
+def project(root: Path) -> Iterator[Pipeline]:
+    root.mkdir(exist_ok=True)
+    (root / "floe.yaml").write_text("name: year\n")
+    (root / "definitions.py").write_text(DEFINITIONS)
+    before = Path.cwd()
+    try:
+        with open_pipeline(compile_project(root).artifacts) as opened:
+            yield opened
+    finally:
+        os.chdir(before)
+
+
+def run_days(pipeline: Pipeline, days: int = DAYS) -> str:
+    assets = tuple(pipeline.assets())
+    partitions = pipeline.graph.get(assets[0]).partitions_def
+    assert partitions is not None
+    keys = tuple(partitions.get_partition_keys())[:days]
+    return run_batches(pipeline, [Batch(assets, keys)], lambda _: None).run_ids[0]
+
+
+@contextmanager
+def counting_commits() -> Iterator[Counter[str]]:
+    counts: Counter[str] = Counter()
+
+    def count(_: Any) -> None:
+        counts["commits"] += 1
+
+    event.listen(Engine, "commit", count)
+    try:
+        yield counts
+    finally:
+        event.remove(Engine, "commit", count)
+
+
+def events_of(instance: DagsterInstance, run_id: str) -> list[tuple[Any, ...]]:
+    """What happened in a run, in its order."""
+    found = []
+    for record in instance.get_records_for_run(run_id).records:
+        happened = record.event_log_entry.dagster_event
+        if happened is not None:
+            found.append((happened.event_type, happened.step_key, happened.asset_key, happened.partition))
+    return found
+
+
+def state_of(instance: DagsterInstance) -> dict[str, Any]:
+    """What Dagster's UI and `floe run --missing` ask about assets."""
+    storage, told = instance.event_log_storage, {}
+    for name in ("flights", "delays"):
+        key = AssetKey(name)
+        latest = instance.get_latest_materialization_event(key)
+        assert latest is not None
+        assert latest.asset_materialization is not None
+        told[name] = {
+            "materialized": instance.get_materialized_partitions(key),
+            "by partition": storage.get_latest_storage_id_by_partition(
+                key, DagsterEventType.ASSET_MATERIALIZATION
+            ).keys(),
+            "planned": storage.get_latest_storage_id_by_partition(
+                key, DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+            ).keys(),
+            "last": latest.asset_materialization.partition,
+            "metadata": latest.asset_materialization.metadata,
+            "tags": storage.get_event_tags_for_asset(key, filter_tags={"source": "test"}),
+            "records": len(instance.fetch_materializations(key, limit=1000).records),
+        }
+    return told
+
+
+def test_a_run_over_a_year_of_days_commits_its_history_in_batches(tmp_path: Path) -> None:
+    with project(tmp_path / "year") as pipeline:
+        with counting_commits() as counts:
+            run_days(pipeline)
+        assert all(len(one["materialized"]) == DAYS for one in state_of(pipeline.instance).values())
+    # Each partition of each asset has two events, and Dagster commits each of them twice: 2,920 transactions.
+    assert counts["commits"] < DAYS
+
+
+def test_the_history_of_a_batch_is_the_same_as_dagsters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with project(tmp_path / "ours") as pipeline:
+        run_id = run_days(pipeline, 20)
+        ours, our_state = events_of(pipeline.instance, run_id), state_of(pipeline.instance)
+    home = tmp_path / "dagsters"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with project(tmp_path / "theirs") as pipeline:
+        run_id = run_days(pipeline, 20)
+        theirs, their_state = events_of(pipeline.instance, run_id), state_of(pipeline.instance)
+    assert ours == theirs
+    assert our_state == their_state
+
+
+def test_a_project_of_before_keeps_its_history_and_its_runs_are_batched(tmp_path: Path) -> None:
+    home = tmp_path / "old" / ".floe" / "dagster"
+    home.mkdir(parents=True)
+    (home / "dagster.yaml").write_text(OLD_SETTINGS)
+    with DagsterInstance.from_config(str(home)) as instance:
+        instance.report_runless_asset_event(AssetMaterialization("flights", partition="2025-01-01"))
+    with project(tmp_path / "old") as pipeline:
+        assert pipeline.instance.get_materialized_partitions(AssetKey("flights")) == {"2025-01-01"}
+        with counting_commits() as counts:
+            run_days(pipeline, 100)
+        assert len(pipeline.instance.get_materialized_partitions(AssetKey("delays"))) == 100
+    assert counts["commits"] < 100
+
+
+def test_settings_that_a_user_changed_stay(tmp_path: Path) -> None:
+    changed = OLD_SETTINGS.replace("runs: 2", "runs: 5")
+    settings = tmp_path / "own" / ".floe" / "dagster" / "dagster.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(changed)
+    with project(tmp_path / "own"):
+        assert settings.read_text() == changed
+
+
+def test_a_home_of_the_users_own_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with project(tmp_path / "project"):
+        assert BATCH_SIZE not in os.environ
+        assert not (tmp_path / "dagster.yaml").exists()
