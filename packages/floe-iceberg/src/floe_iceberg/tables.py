@@ -73,6 +73,8 @@ DEFAULT_PROPERTIES = {
     "history.expire.max-snapshot-age-ms": str(7 * 24 * 3600 * 1000),
     "history.expire.min-snapshots-to-keep": "10",
     "commit.manifest-merge.enabled": "true",
+    # Spark sorts rows by partition, spilling to disk: otherwise each task keeps a file open for every partition it has.
+    "write.spark.fanout.enabled": "false",
     # With the engines' own 4 attempts, eight writers on one table lose commits.
     "commit.retry.num-retries": "20",
     "commit.retry.max-wait-ms": "5000",

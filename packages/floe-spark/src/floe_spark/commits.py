@@ -52,6 +52,8 @@ Act = Callable[[str | None], object]
 # Given the files that were staged, finds the files whose rows they replace.
 FinderOf = Callable[[Sequence[DataFile]], Finder]
 
+# A table's own word on whether a task keeps a file open for each partition; new tables have it from Floe's defaults.
+_FANOUT = "write.spark.fanout.enabled"
 # On tables that say how often to try, Iceberg has done so before it gives up.
 _ATTEMPTS_MORE = 3
 _STAGED_FOR = timedelta(days=1)
@@ -67,8 +69,10 @@ class Commit:
     guard: Guard | None = None
 
     def writer(self, frame: DataFrame, branch: str | None) -> DataFrameWriterV2:
-        """A writer whose snapshot carries the write's summary."""
+        """A writer whose snapshot carries the write's summary, and that has one file open per task."""
         options = {f"snapshot-property.{key}": value for key, value in self.request.summary.items()}
+        if self.table is not None and _FANOUT not in self.table.properties:
+            options["fanout-enabled"] = "false"
         return frame.writeTo(table_name(self.request.identifier, branch=branch)).options(**options)
 
     def found(self, branch: str | None = None) -> list[SnapshotInfo]:

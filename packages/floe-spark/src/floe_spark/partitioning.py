@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from pyiceberg.table import Table
@@ -32,7 +32,7 @@ from floe_spark.names import quoted
 # Spark's parser of transforms does not take others, quoted or not.
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-__all__ = ["is_aligned", "partition_columns", "partition_values"]
+__all__ = ["is_aligned", "is_one_partition", "partition_columns", "partition_values"]
 
 
 def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column] | None:
@@ -98,6 +98,37 @@ def is_aligned(table: Table, one: TableSlice) -> bool:
         for part in one.parts
         for condition in part
     )
+
+
+def is_one_partition(table: Table, one: TableSlice) -> bool:
+    """Do all rows of the slice lie in a single partition of the table's present spec?"""
+    if len(one.parts) != 1 or table.spec().is_unpartitioned():
+        return False
+    conditions = {condition.column.lower(): condition for condition in one.parts[0]}
+    for partition in table.spec().fields:
+        field = table.schema().find_field(partition.source_id)
+        condition = conditions.get(str(table.schema().find_column_name(partition.source_id)).lower())
+        if condition is None or not _is_one_value(condition, field, _unit(partition.transform)):
+            return False
+    return True
+
+
+def _is_one_value(condition: Condition, field: NestedField, unit: PartitionTransformType | None) -> bool:
+    if isinstance(condition, ColumnValues):
+        return len(condition.values) == 1
+    if unit not in _PARTS:
+        return False
+    start, end = bounds(condition, field)
+    return start.timetuple()[: _PARTS[unit]] == (end - timedelta.resolution).timetuple()[: _PARTS[unit]]
+
+
+# How many parts of a time, beginning with its year, tell partitions of a unit apart.
+_PARTS: dict[PartitionTransformType | None, int] = {
+    PartitionTransformType.YEAR: 1,
+    PartitionTransformType.MONTH: 2,
+    PartitionTransformType.DAY: 3,
+    PartitionTransformType.HOUR: 4,
+}
 
 
 def _fits(condition: Condition, field: NestedField, unit: PartitionTransformType | None) -> bool:

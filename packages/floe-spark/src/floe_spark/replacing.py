@@ -22,7 +22,7 @@ from floe_spark.commits import Commit
 from floe_spark.filters import filter_condition
 from floe_spark.names import table_name
 from floe_spark.origins import Base
-from floe_spark.partitioning import is_aligned, partition_values
+from floe_spark.partitioning import is_aligned, is_one_partition, partition_values
 from floe_spark.reach import reach_of, specs_in_use
 
 __all__ = ["refuse_unpartitioned", "replace_partitions", "replace_rows", "replace_table"]
@@ -62,7 +62,10 @@ def replace_rows(
 
     def act(branch: str | None) -> None:
         if reach is None:
-            _overwriter(commit, frame, base, branch).overwrite(exact)
+            writer = _overwriter(commit, frame, base, branch)
+            if commit.request.slice is not None and is_one_partition(table, commit.request.slice):
+                writer = writer.option("fanout-enabled", "true")  # one file at a time either way, and no sort
+            writer.overwrite(exact)
         else:
             around = filter_condition(reach, table.schema())
             there = frame.sparkSession.table(table_name(commit.request.identifier, branch=branch))
