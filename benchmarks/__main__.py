@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow, dagster, maintenance, rest, start_up, upsert, writes
+from benchmarks import arrow, dagster, flights, maintenance, rest, start_up, upsert, writes
 
 console = Console(width=120)
 MEASURES = {
@@ -19,6 +19,7 @@ MEASURES = {
     "dagster": dagster.measure,
     "upsert": upsert.measure,
     "maintenance": maintenance.measure,
+    "flights": flights.measure,
 }
 chosen = sys.argv[1:] or [*MEASURES, "memory"]
 for title in chosen:

@@ -135,6 +135,10 @@ def test_a_run_over_a_year_of_days_commits_its_history_in_batches(tmp_path: Path
         assert all(len(one["materialized"]) == DAYS for one in state_of(pipeline.instance).values())
     # Each partition of each asset has two events, and Dagster commits each of them twice: 2,920 transactions.
     assert counts["commits"] < DAYS
+    home = tmp_path / "year" / ".floe" / "dagster"
+    (home / "dagster.yaml").write_text(OLD_SETTINGS)
+    with DagsterInstance.from_config(str(home)) as instance:  # Dagster's own storage reads it as well
+        assert len(instance.get_materialized_partitions(AssetKey("delays"))) == DAYS
 
 
 def test_the_history_of_a_batch_is_the_same_as_dagsters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
