@@ -22,7 +22,7 @@ def arrow(catalog: Lake, table: TableIdentifier) -> ArrowEngine:
     """Three days of ten rows, of which every row with an even number was deleted by Spark."""
     made = ArrowEngine(catalog)
     made.write(table, events(0, 1, 2), mode="append", partition_by=BY_DAY, properties=ON_READ)
-    catalog.spark.sql(f"DELETE FROM {table_name(table)} WHERE id % 2 = 0")
+    catalog.spark.sql(f"DELETE FROM {table_name('lake', table)} WHERE id % 2 = 0")
     head = catalog.tables.current_snapshot(table)
     assert head is not None
     assert head.count("added-position-deletes") == 15, "Spark rewrote the files instead of adding deletes"
@@ -67,7 +67,7 @@ def test_a_delete_while_a_day_is_being_replaced_is_a_conflict(
     arrow: ArrowEngine, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def delete() -> None:
-        arrow.lake.spark.sql(f"DELETE FROM {table_name(table)} WHERE id = 10001")
+        arrow.lake.spark.sql(f"DELETE FROM {table_name('lake', table)} WHERE id = 10001")
 
     with meanwhile(arrow.lake, monkeypatch, delete), pytest.raises(ConcurrencyConflictError):
         arrow.write(table, events(1, rows=4), mode="overwrite", slice=days(1))

@@ -190,7 +190,7 @@ def test_delete_files_are_folded_in(lake: Lake, table: TableIdentifier) -> None:
     properties = {"write.delete.mode": "merge-on-read", "format-version": "2"}
     data = lake.spark.range(1000).selectExpr("id", "id % 10 AS k")
     lake.write(data, table, mode="append", properties=properties)
-    lake.spark.sql(f"DELETE FROM {table_name(table)} WHERE k = 3")
+    lake.spark.sql(f"DELETE FROM {table_name('lake', table)} WHERE k = 3")
     deletes = lake.tables.load_table(table).inspect.delete_files().num_rows
     assert deletes > 0
 
@@ -439,7 +439,7 @@ def test_the_names_of_leases_are_floes_own(lake: Lake, table: TableIdentifier) -
     lake.tables.write_data(table, events(0), mode="append")
     with pytest.raises(ConfigurationError, match="choose another"):
         lake.tables.create_tag(table, "floe-lease")
-    lake.spark.sql(f"ALTER TABLE {table_name(table)} CREATE BRANCH `floe-lease`")
+    lake.spark.sql(f"ALTER TABLE {table_name('lake', table)} CREATE BRANCH `floe-lease`")
     with pytest.raises(ConfigurationError, match="rename it"):
         lake.tables.compact_table(table)
     assert "floe-lease" in lake.tables.load_table(table).metadata.refs
@@ -448,7 +448,7 @@ def test_the_names_of_leases_are_floes_own(lake: Lake, table: TableIdentifier) -
 def test_a_table_of_a_format_that_cannot_be_leased_says_so(lake: Lake, table: TableIdentifier) -> None:
     lake.tables.ensure_namespace(Namespace(levels=table.namespace))
     lake.spark.sql(
-        f"CREATE TABLE {table_name(table)} USING iceberg TBLPROPERTIES ('format-version'='3') AS SELECT 1 AS n"
+        f"CREATE TABLE {table_name('lake', table)} USING iceberg TBLPROPERTIES ('format-version'='3') AS SELECT 1 AS n"
     )
     with pytest.raises(FloeStorageError, match="format version"):
         lake.tables.compact_table(table)

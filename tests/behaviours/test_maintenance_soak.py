@@ -153,8 +153,8 @@ def test_a_table_maintained_by_bare_spark_goes_on_working(engine: Engine, table:
     assert rows_of(engine.read(table, snapshot_id=head.snapshot_id)) == rows
     engine.write(table, events(1, note="overwritten"), mode="overwrite", slice=days(1))
     engine.write(table, events(2, note="appended"), mode="append")
-    bare.sql(f"INSERT INTO {table_name(table)} VALUES (99, TIMESTAMP '2026-01-03 12:00:00Z', 'bare')").collect()
-    bare.sql(f"DELETE FROM {table_name(table)} WHERE id < 2").collect()
+    bare.sql(f"INSERT INTO {table_name('lake', table)} VALUES (99, TIMESTAMP '2026-01-03 12:00:00Z', 'bare')").collect()
+    bare.sql(f"DELETE FROM {table_name('lake', table)} WHERE id < 2").collect()
     rows = rows_of(engine.read(table))
     moment = datetime.now(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
     bare.sql(

@@ -126,4 +126,4 @@ def test_processes_that_open_a_new_catalog_at_once_all_succeed(tmp_path: Path) -
 
 def test_a_table_is_named_to_spark_with_every_level_quoted() -> None:
     identifier = TableIdentifier.from_string("a-b.c.d")
-    assert table_name(identifier) == "`lake`.`a-b`.`c`.`d`"
+    assert table_name("lake", identifier) == "`lake`.`a-b`.`c`.`d`"

@@ -31,6 +31,7 @@ def test_the_api_of_each_module_is_named_and_sorted(name: str) -> None:
 def test_the_modules_of_floe_core() -> None:
     assert [name.removeprefix("floe_core.") for name in MODULES[1:]] == [
         "artifacts",
+        "catalog_name",
         "compiler",
         "documents",
         "errors",

@@ -41,6 +41,8 @@ def test_the_schema_accepts_the_example_of_the_design(design_example: str) -> No
         "maintenance: {schedule: '@daily', retry_window: 2d, longest_job: 6h}",
         "environments: {prod: {protected: true, catalog: {type: rest, uri: 'https://u', warehouse: w, auth: none}}}",
         "environments: {prod: {spark: {conf: {spark.x: y}}}}",
+        "catalog: {name: my-catalog}",
+        "{catalog: {type: sql, name: default}, spark: {conf: {spark.sql.catalog.lake: another.Catalog}}}",
     ],
 )
 def test_the_schema_accepts_what_the_compiler_accepts(new_project: Project, text: str) -> None:

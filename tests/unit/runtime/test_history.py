@@ -36,3 +36,7 @@ def test_each_catalog_has_a_history_of_its_own(new_project: Callable[[str], Path
     assert home_of(SERVER.replace("one.", "two.")) not in (embedded, served)
     assert home_of(SERVER.replace("auth: none", "token: '${env:T}'")) == served  # the same catalog, another way in
     assert home_of("name: shop\n") == embedded
+    assert home_of("name: shop\ncatalog: {name: default}\n") not in (embedded, served)
+    assert home_of("name: shop\ncatalog: {name: lake}\n") == embedded
+    mark = (root / ".floe" / "dagster" / "catalog.json").read_text()
+    assert mark == '{"type": "sql", "uri": "sqlite:///.floe/catalog.db"}', "as it was written before names"

@@ -20,7 +20,7 @@ from floe_core.identifiers import check_name
 from floe_core.plugins import PluginType, registry
 from floe_core.redaction import is_credential_key
 from floe_core.references import is_reference, malformed_reference, references_in, uri_password
-from floe_core.spec import FloeSpec, LocalStorageConfig, RestCatalogConfig
+from floe_core.spec import CATALOG_NAME, FloeSpec, LocalStorageConfig, RestCatalogConfig, conf_problem
 
 __all__ = ["SPEC_FILE", "Compilation", "compile_project", "find_project", "is_stale"]
 
@@ -135,6 +135,9 @@ def _check(document: Document, at: KeyPath) -> tuple[FloeSpec | None, list[Probl
         for path, value in _leaves(document.data)
         if (message := _value_problem(path, value))
     ]
+    problems += [
+        _problem(document, ("spark", "conf", key), conf_problem(key), at) for key in _conf_of_catalog(document.data)
+    ]
     spec = None
     try:
         spec = FloeSpec.model_validate(document.data)
@@ -150,6 +153,14 @@ def _check(document: Document, at: KeyPath) -> tuple[FloeSpec | None, list[Probl
                 for path, message in _plugin_problems(kind, built_in, settings)
             ]
     return spec, problems
+
+
+def _conf_of_catalog(data: Mapping[str, Any]) -> list[str]:
+    """The Spark settings in the file that belong to the project's own catalog, whatever its name is."""
+    catalog, spark = data.get("catalog"), data.get("spark")
+    conf = spark.get("conf") if isinstance(spark, dict) else None
+    own = f"spark.sql.catalog.{catalog.get('name', CATALOG_NAME) if isinstance(catalog, dict) else CATALOG_NAME}"
+    return [key for key in conf if key == own or key.startswith(f"{own}.")] if isinstance(conf, dict) else []
 
 
 def _problem(document: Document, path: KeyPath, message: str, at: KeyPath = ()) -> Problem:
@@ -210,6 +221,8 @@ def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> 
     known = _keys_beside(FloeSpec, path, data)
     if len(path) == 1 and path[-1] != "environments":
         known.append("environments")
+    if kind == "extra_forbidden" and path == ("catalog", "name"):
+        return path, "unknown key 'name', which is for type: sql; did you mean 'warehouse'?"
     return _in_words(path, kind, message, known)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from floe_core.catalog_name import CATALOG_NAME
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.maintenance import CompactReport, ExpireReport, ManifestsReport, OrphansReport, StatisticsReport
 from floe_core.models import SchemaDrift
@@ -107,6 +108,11 @@ class CatalogPlugin(Plugin):
     """A catalog that both engines see: PyIceberg through `connect`, Spark through `get_spark_conf`."""
 
     storage: StoragePlugin | None = None
+
+    @property
+    def catalog_name(self) -> str:
+        """What the catalog is called in Spark SQL: `SELECT * FROM lake.bronze.orders`."""
+        return CATALOG_NAME
 
     @abstractmethod
     def connect(self) -> Catalog:

@@ -16,6 +16,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from floe_core.catalog_name import CATALOG_NAME, CatalogName
 from floe_core.identifiers import Name
 from floe_core.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, OrphanPolicy
 from floe_core.postgres import is_postgres, postgres_problem
@@ -43,10 +44,8 @@ __all__ = [
     "SqlCatalogConfig",
     "StorageConfig",
     "TablesConfig",
+    "conf_problem",
 ]
-
-# The one catalog of a project, as SQL sees it: SELECT * FROM lake.bronze.orders.
-CATALOG_NAME = "lake"
 
 
 class RetryConfig(Settings):
@@ -73,6 +72,10 @@ class SqlCatalogConfig(CatalogConfig):
     uri: str = Field(
         default="sqlite:///.floe/catalog.db",
         description="sqlite:///path relative to floe.yaml, or postgresql://user:${env:PGPASSWORD}@host:5432/database",
+    )
+    name: CatalogName = Field(
+        default=CATALOG_NAME,
+        description="of the catalog in that database, and in Spark SQL; tables under other names are not visible",
     )
 
     @model_validator(mode="after")
@@ -233,12 +236,14 @@ Storage = Annotated[
 ]
 
 
+def conf_problem(key: str) -> str:
+    return f"{key} is set by Floe, so that both engines see one catalog and one time zone (UTC); remove it here"
+
+
 def _check_conf_key(key: str) -> str:
     owned = ("spark.master", "spark.remote", "spark.sql.defaultCatalog", "spark.sql.session.timeZone")
-    if key in owned or re.match(rf"spark\.sql\.catalog\.{CATALOG_NAME}(\.|$)", key):
-        raise ValueError(
-            f"{key} is set by Floe, so that both engines see one catalog and one time zone (UTC); remove it here"
-        )
+    if key in owned:
+        raise ValueError(conf_problem(key))
     if not key.startswith("spark."):
         raise ValueError(f"{key} is not a Spark setting: they start with 'spark.'")
     return key

@@ -16,7 +16,6 @@ from floe_core.java import java_executable, java_problem, java_version
 from floe_core.models import WriteMode
 from floe_core.plugins import check_health
 from floe_core.redaction import redact
-from floe_core.spec import CATALOG_NAME
 
 if TYPE_CHECKING:
     from floe_runtime.probe import Probe
@@ -149,8 +148,10 @@ def _spark(lake: Lake) -> str:
 
 
 def _iceberg_version(lake: Lake) -> str:
-    name = f"{CATALOG_NAME}.system.iceberg_version()"
-    return str(lake.spark.sql(f"SELECT {name}").collect()[0][0])
+    from floe_spark.names import quoted
+
+    function = f"{quoted(lake.tables.catalog_name)}.system.iceberg_version()"
+    return str(lake.spark.sql(f"SELECT {function}").collect()[0][0])
 
 
 def _probe(lake: Lake) -> str:
@@ -171,7 +172,7 @@ def _remove(lake: Lake, namespace: Namespace, identifier: TableIdentifier) -> No
     from floe_spark.names import table_name
 
     if lake.tables.table_exists(identifier):
-        lake.spark.sql(f"DROP TABLE {table_name(identifier)} PURGE")
+        lake.spark.sql(f"DROP TABLE {table_name(lake.tables.catalog_name, identifier)} PURGE")
     if str(namespace) in lake.tables.catalog_plugin.list_namespaces():
         lake.tables.catalog_plugin.delete_namespace(str(namespace))
     folder = lake.tables.storage_plugin.get_warehouse_uri(str(namespace))

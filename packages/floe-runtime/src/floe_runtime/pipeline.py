@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
 
 from floe_core.artifacts import CompiledArtifacts
+from floe_core.catalog_name import CATALOG_NAME
 from floe_core.errors import ConfigurationError, FloeError
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
 
@@ -138,7 +139,9 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
 def _history_of(artifacts: CompiledArtifacts) -> Path:
     """The folder of the runs. What was materialized in one environment, or one catalog, says nothing about another."""
     name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
-    catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "warehouse", "realm"})
+    catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "name", "warehouse", "realm"})
+    if catalog.get("name") == CATALOG_NAME:  # a mark from before the name was an option does not hold it
+        del catalog["name"]
     told = json.dumps(catalog, sort_keys=True)
     home = artifacts.root / ".floe" / name
     mark = home / "catalog.json"

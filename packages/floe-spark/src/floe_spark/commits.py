@@ -73,7 +73,11 @@ class Commit:
         options = {f"snapshot-property.{key}": value for key, value in self.request.summary.items()}
         if self.table is not None and _FANOUT not in self.table.properties:
             options["fanout-enabled"] = "false"
-        return frame.writeTo(table_name(self.request.identifier, branch=branch)).options(**options)
+        return frame.writeTo(self.table_name(branch)).options(**options)
+
+    def table_name(self, branch: str | None) -> str:
+        """The target as Spark SQL names it."""
+        return table_name(self.request.manager.catalog_name, self.request.identifier, branch=branch)
 
     def found(self, branch: str | None = None) -> list[SnapshotInfo]:
         """The snapshots of this write on its target, or on another branch."""

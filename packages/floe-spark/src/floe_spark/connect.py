@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from floe_core.errors import ConfigurationError
-from floe_core.spec import CATALOG_NAME
 
 __all__ = ["forget_sessions", "is_remote", "session_with"]
 
@@ -73,7 +72,7 @@ def _align(spark: SparkSession, other: SparkSession) -> None:
     theirs = _settings(other)
     for key, value in _settings(spark).items():
         # Spark does not call the settings of a catalog modifiable, because it does not know them before their use.
-        of_catalog = key.startswith(f"spark.sql.catalog.{CATALOG_NAME}")
+        of_catalog = key.startswith("spark.sql.catalog.")
         if theirs.get(key) != value and (of_catalog or other.conf.isModifiable(key)):
             other.conf.set(key, value)
 

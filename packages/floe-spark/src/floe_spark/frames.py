@@ -23,7 +23,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_iceberg.schema import to_iceberg_schema
 from floe_iceberg.types import column_problems
 from floe_spark.filters import column_path, filter_condition
-from floe_spark.names import quoted, table_name
+from floe_spark.names import quoted
 
 __all__ = ["OUTSIDE", "Guard", "as_in", "data_schema", "fitted", "spelt_alike"]
 
@@ -81,12 +81,12 @@ def _is_known_to_arrow(field: StructField) -> bool:
     return True
 
 
-def fitted(frame: DataFrame, identifier: TableIdentifier, columns: Sequence[str]) -> DataFrame:
+def fitted(frame: DataFrame, name: str, columns: Sequence[str]) -> DataFrame:
     """The frame with the table's columns in their order, nested fields included; NULL where the data has none."""
     nested = any(isinstance(field.dataType, StructType | ArrayType | MapType) for field in frame.schema.fields)
     if frame.columns == list(columns) and not nested:
         return frame
-    target = frame.sparkSession.table(table_name(identifier)).schema
+    target = frame.sparkSession.table(name).schema
     have = {field.name.lower(): field for field in frame.schema.fields}
     return frame.select([_fitted_column(have.get(field.name.lower()), field) for field in target.fields])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from floe_core.identifiers import TableIdentifier
-from floe_core.spec import CATALOG_NAME
 
 __all__ = ["quoted", "table_name"]
 
@@ -13,7 +12,7 @@ def quoted(column: str) -> str:
     return f"`{column.replace('`', '``')}`"
 
 
-def table_name(identifier: TableIdentifier, *, branch: str | None = None) -> str:
+def table_name(catalog: str, identifier: TableIdentifier, *, branch: str | None = None) -> str:
     """The full name of a table or of one of its branches, each level quoted."""
-    levels = [CATALOG_NAME, *identifier.namespace, identifier.name]
+    levels = [catalog, *identifier.namespace, identifier.name]
     return ".".join(quoted(level) for level in (levels if branch is None else [*levels, f"branch_{branch}"]))

@@ -17,7 +17,6 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
-from floe_spark.names import table_name
 
 __all__ = ["Base", "appended_since", "base_of", "snapshots_read", "table_at", "table_since"]
 
@@ -25,28 +24,24 @@ __all__ = ["Base", "appended_since", "base_of", "snapshots_read", "table_at", "t
 _MARK = "floe.read"
 
 
-def table_at(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) -> DataFrame:
+def table_at(spark: SparkSession, identifier: TableIdentifier, name: str, snapshot_id: int) -> DataFrame:
     """The table as it is now, at its head: later commits do not change what the frame shows."""
-    name = table_name(identifier)
     if pyspark.__version__.startswith("3."):  # these do not take a version as an option, and would not say so
         return spark.table(name)
     return _marked(spark, identifier, snapshot_id).option("versionAsOf", str(snapshot_id)).table(name)
 
 
-def appended_since(
-    spark: SparkSession, identifier: TableIdentifier, snapshot_id: int, until: Snapshot | None
-) -> DataFrame:
+def appended_since(spark: SparkSession, name: str, snapshot_id: int, until: Snapshot | None) -> DataFrame:
     """The rows that were appended after a snapshot, up to and including another."""
-    name = table_name(identifier)
     if until is None or until.snapshot_id == snapshot_id:  # Iceberg refuses to read from a snapshot to itself
         return spark.table(name).limit(0)
     span = {"start-snapshot-id": str(snapshot_id), "end-snapshot-id": str(until.snapshot_id)}
     return spark.read.options(**span).table(name)
 
 
-def table_since(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) -> DataFrame:
+def table_since(spark: SparkSession, identifier: TableIdentifier, name: str, snapshot_id: int) -> DataFrame:
     """The table, whose head this is, as it will be when the frame is computed."""
-    return _marked(spark, identifier, snapshot_id).table(table_name(identifier))
+    return _marked(spark, identifier, snapshot_id).table(name)
 
 
 def _marked(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) -> DataFrameReader:

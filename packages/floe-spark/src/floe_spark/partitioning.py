@@ -24,7 +24,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from floe_core.identifiers import ColumnValues, Condition, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
-from floe_core.spec import CATALOG_NAME
 from floe_iceberg.slices import bounds
 from floe_spark.filters import column_path
 from floe_spark.names import quoted
@@ -58,9 +57,9 @@ def _column(one: PartitionTransform) -> Column:
     return cast("Column", getattr(functions, f"{one.transform_type.value}s")(column))
 
 
-def partition_values(table: Table) -> dict[str, Column]:
+def partition_values(catalog: str, table: Table) -> dict[str, Column]:
     """The partition of a row under the table's present spec, by names that no column has: Iceberg's own functions."""
-    values = {}
+    values, functions = {}, f"{quoted(catalog)}.system"
     for number, field in enumerate(table.spec().fields):
         path = column_path(table.schema(), field.source_id)
         transform = field.transform
@@ -68,11 +67,11 @@ def partition_values(table: Table) -> dict[str, Column]:
         if isinstance(transform, BucketTransform):
             if isinstance(table.schema().find_type(field.source_id), UUIDType):
                 path = f"unhex(replace({path}, '-', ''))"  # Iceberg's buckets are of the bytes, not of the text
-            value = f"{CATALOG_NAME}.system.bucket({transform.num_buckets}, {path})"
+            value = f"{functions}.bucket({transform.num_buckets}, {path})"
         elif isinstance(transform, TruncateTransform):
-            value = f"{CATALOG_NAME}.system.truncate({transform.width}, {path})"
+            value = f"{functions}.truncate({transform.width}, {path})"
         elif function is not None:
-            value = f"{CATALOG_NAME}.system.{function}({path})"
+            value = f"{functions}.{function}({path})"
         elif isinstance(transform, IdentityTransform):
             value = path
         else:  # void: the field was dropped from the spec

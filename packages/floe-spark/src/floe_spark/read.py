@@ -71,14 +71,14 @@ def reading(
         checked = manager.scan(
             identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
         )
-        head = checked.snapshot()
+        head, name = checked.snapshot(), table_name(manager.catalog_name, identifier)
         try:
             if since is not None:
                 refuse_past(moment)
                 manager.scan_changes(identifier, since=since, until=head.snapshot_id if head is not None else None)
-                frame = appended_since(spark, identifier, since, head)
+                frame = appended_since(spark, name, since, head)
             else:
-                frame = _table(spark, identifier, checked, ref)
+                frame = _table(spark, identifier, name, checked, ref)
         except Exception as exc:
             error = translate(exc, "spark.read", identifier)
             if error is None:
@@ -96,10 +96,11 @@ def reading(
         return Reading(frame, head.snapshot_id if head is not None else None)
 
 
-def _table(spark: SparkSession, identifier: TableIdentifier, checked: DataScan, ref: str | None) -> DataFrame:
-    name = table_name(identifier)
+def _table(
+    spark: SparkSession, identifier: TableIdentifier, name: str, checked: DataScan, ref: str | None
+) -> DataFrame:
     if checked.snapshot_id is not None and _is_branch(checked, ref):
-        return table_at(spark, identifier, checked.snapshot_id)  # a branch is no moment of the past
+        return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is no moment of the past
     if checked.snapshot_id is not None:
         return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(checked.snapshot_id)}")  # noqa: S608 - quoted name, integer
     head = checked.snapshot()
@@ -107,8 +108,8 @@ def _table(spark: SparkSession, identifier: TableIdentifier, checked: DataScan, 
     if head is None:
         return spark.table(name)
     if head.schema_id != checked.table_metadata.current_schema_id:
-        return table_since(spark, identifier, head.snapshot_id)
-    return table_at(spark, identifier, head.snapshot_id)
+        return table_since(spark, identifier, name, head.snapshot_id)
+    return table_at(spark, identifier, name, head.snapshot_id)
 
 
 def _is_branch(checked: DataScan, ref: str | None) -> bool:

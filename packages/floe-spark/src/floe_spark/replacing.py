@@ -20,7 +20,6 @@ from floe_iceberg.snapshots import snapshot_info
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.commits import Commit
 from floe_spark.filters import filter_condition
-from floe_spark.names import table_name
 from floe_spark.origins import Base
 from floe_spark.partitioning import is_aligned, is_one_partition, partition_values
 from floe_spark.reach import reach_of, specs_in_use
@@ -68,7 +67,7 @@ def replace_rows(
             writer.overwrite(exact)
         else:
             around = filter_condition(reach, table.schema())
-            there = frame.sparkSession.table(table_name(commit.request.identifier, branch=branch))
+            there = frame.sparkSession.table(commit.table_name(branch))
             kept = there.where(around & ~F.coalesce(exact, F.lit(False)))
             _overwriter(commit, frame.unionByName(kept), base, branch).overwrite(around)
 
@@ -104,7 +103,7 @@ def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Bas
 
 def refuse_unpartitioned(request: WriteRequest, table: Table) -> None:
     """Where there are no partitions, there are none to replace."""
-    if not partition_values(table):
+    if not partition_values(request.manager.catalog_name, table):
         raise ConfigurationError(
             f"table '{request.identifier}' is not partitioned, so there are no partitions to replace; leave "
             f"dynamic_partitions out to replace the table. Nothing was written"
@@ -116,12 +115,12 @@ def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table, base: 
     rows = frame.localCheckpoint()  # asked twice, for its partitions and for its rows
     if rows.isEmpty():
         return commit.append(rows)
-    values = partition_values(table)
+    values = partition_values(commit.request.manager.catalog_name, table)
     names = list(values)
     partitions = rows.select([value.alias(name) for name, value in values.items()]).distinct()
 
     def act(branch: str | None) -> None:
-        there = frame.sparkSession.table(table_name(commit.request.identifier, branch=branch))
+        there = frame.sparkSession.table(commit.table_name(branch))
         placed = there.select("*", *(value.alias(name) for name, value in values.items()))
         same = reduce(and_, (placed[name].eqNullSafe(partitions[name]) for name in names))
         kept = placed.join(F.broadcast(partitions), same, "left_anti").drop(*names)

@@ -25,7 +25,7 @@ from floe_core.jvm import iceberg_runtime
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key, redact
 from floe_core.references import resolve_model
-from floe_core.spec import CATALOG_NAME, SparkConfig
+from floe_core.spec import SparkConfig
 from floe_core.telemetry import operation
 from floe_spark.connect import forget_sessions, is_remote
 from floe_spark.life import forget_the_dead
@@ -205,14 +205,15 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
 
 def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
     """The settings that make Spark see the lake that PyIceberg sees."""
+    name = catalog.catalog_name
     own = {
         # Spark would go on showing a table as it was before PyIceberg's last commit.
-        f"spark.sql.catalog.{CATALOG_NAME}.cache-enabled": "false",
-        "spark.sql.defaultCatalog": CATALOG_NAME,
+        f"spark.sql.catalog.{name}.cache-enabled": "false",
+        "spark.sql.defaultCatalog": name,
         "spark.sql.session.timeZone": "UTC",
     }
-    files = storage.get_spark_conf(CATALOG_NAME)
-    return _joined(files, catalog.get_spark_conf(CATALOG_NAME, storage.get_warehouse_uri()), own)
+    files = storage.get_spark_conf(name)
+    return _joined(files, catalog.get_spark_conf(name, storage.get_warehouse_uri()), own)
 
 
 def renew_catalog(spark: SparkSession, world: Mapping[str, str]) -> None:
@@ -230,7 +231,7 @@ def renew_catalog(spark: SparkSession, world: Mapping[str, str]) -> None:
             spark.conf.set(key, value)
     catalog, namespace = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
     spark._jsparkSession.sessionState().catalogManager().reset()
-    if (catalog, namespace) != (CATALOG_NAME, ""):  # whoever was elsewhere goes back there
+    if (catalog, namespace) != (world["spark.sql.defaultCatalog"], ""):  # whoever was elsewhere goes back there
         spark.sql(f"USE {'.'.join(quoted(level) for level in (catalog, *namespace.split('.')) if level)}")
     forget_sessions(spark)
 

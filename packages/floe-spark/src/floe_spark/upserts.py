@@ -17,7 +17,7 @@ from floe_iceberg.columns import no_column
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.commits import Commit
 from floe_spark.connect import session_with
-from floe_spark.names import quoted, table_name
+from floe_spark.names import quoted
 from floe_spark.origins import Base
 
 __all__ = ["keyed", "merge"]
@@ -88,7 +88,7 @@ def merge(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequ
 
     def act(branch: str | None) -> None:
         with session_with(spark, summary) as session:
-            session.sql(_statement(request, view, branch, rows.columns, given)).collect()
+            session.sql(_statement(request, commit.table_name(branch), view, rows.columns, given)).collect()
 
     try:
         # What the rows mean depends on what is there: after a conflict they are merged into that.
@@ -98,16 +98,14 @@ def merge(commit: Commit, rows: DataFrame, table: Table, base: Base, given: Sequ
             spark.catalog.dropGlobalTempView(view)
 
 
-def _statement(
-    request: WriteRequest, view: str, branch: str | None, columns: Sequence[str], given: Sequence[str]
-) -> str:
+def _statement(request: WriteRequest, target: str, view: str, columns: Sequence[str], given: Sequence[str]) -> str:
     keys = {key.lower() for key in request.keys}
     updated = [one for one in columns if one.lower() in {name.lower() for name in given} - keys]
     same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in request.keys)
     changes = ", ".join(f"t.{quoted(one)} = s.{quoted(one)}" for one in updated)
     names, values = (", ".join(f"{prefix}{quoted(one)}" for one in columns) for prefix in ("", "s."))
     return (
-        f"MERGE INTO {table_name(request.identifier, branch=branch)} t USING global_temp.{view} s ON {same} "  # noqa: S608 - quoted names
+        f"MERGE INTO {target} t USING global_temp.{view} s ON {same} "  # noqa: S608 - quoted names
         f"{f'WHEN MATCHED THEN UPDATE SET {changes} ' if changes else ''}"
         f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
     )

@@ -19,11 +19,10 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import TableIdentifier
 from floe_core.redaction import redact
-from floe_core.spec import CATALOG_NAME
 from floe_core.telemetry import note
 from floe_spark.connect import session_with
 from floe_spark.errors import is_doubt, translate
-from floe_spark.names import quoted
+from floe_spark.names import quoted, table_name
 
 if TYPE_CHECKING:
     from floe_spark.lake import Lake
@@ -40,9 +39,11 @@ def call(
     lake: Lake, procedure: str, identifier: TableIdentifier, arguments: Mapping[str, str], *, small: bool = True
 ) -> list[dict[str, Any]]:
     """The rows that a procedure returns; `arguments` are SQL already. `small` is for work on metadata alone."""
-    name = ".".join(quoted(level) for level in (*identifier.namespace, identifier.name))
+    # In full: a namespace may have the same name as the catalog, as `default` often has.
+    catalog = lake.tables.catalog_name
+    name = table_name(catalog, identifier)
     told = ", ".join(f"{key} => {value}" for key, value in {"table": text_sql(name), **arguments}.items())
-    statement = f"CALL {CATALOG_NAME}.system.{procedure}({told})"
+    statement = f"CALL {quoted(catalog)}.system.{procedure}({told})"
 
     def run() -> list[dict[str, Any]]:
         spark = lake.spark
