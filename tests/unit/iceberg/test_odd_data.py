@@ -291,7 +291,7 @@ def foreign(manager: IcebergTableManager) -> IcebergTableManager:
     """A table of somebody else that holds `a` and `A`."""
     both = Schema(NestedField(1, "a", LongType()), NestedField(2, "A", LongType()), NestedField(3, "v", LongType()))
     manager.ensure_namespace(Namespace(levels=T.namespace))
-    manager._catalog.create_table((*T.namespace, T.name), both, manager._location(T))
+    manager._catalog.create_table((*T.namespace, T.name), both, manager.new_location(T))
     return manager
 
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 from tenacity import Retrying, stop_after_attempt
 
 from floe_core.errors import FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg.catalog_rows import RowName, load_row, table_rows
 from floe_iceberg.listing import canonical, canonical_set, is_below, location_of
 from floe_iceberg.reachable import present_files
 
@@ -37,17 +36,18 @@ def sends_files_elsewhere(properties: Iterable[str]) -> bool:
 class _Place:
     """One table, and where it is."""
 
-    name: Identifier
+    name: RowName
     uuid: UUID
     location: str
     paths: frozenset[str]
 
     def __str__(self) -> str:
-        return ".".join(self.name)
+        return str(self.name)
 
 
 class Neighbours:
-    """All tables, whatever their names: those that other tools made included.
+    """All tables, whatever their names: those that other tools made included, and those of other catalogs in the same
+    database.
 
     Whoever asks is told of the tables that are there now. One that was looked at before is not looked at again as long
     as its row in a catalog database is the same, or for some minutes where a server keeps the tables.
@@ -59,14 +59,14 @@ class Neighbours:
         self._catalog = catalog
         self._names = names
         self._since = time.monotonic()
-        self._places: dict[Identifier, tuple[str, _Place]] = {}
-        self._outside: dict[Identifier, tuple[str, set[str]]] = {}
+        self._places: dict[RowName, tuple[str, _Place]] = {}
+        self._outside: dict[RowName, tuple[str, set[str]]] = {}
 
-    def _look(self) -> tuple[list[_Place], dict[str, Exception]]:
+    def _look(self) -> tuple[list[_Place], dict[RowName, Exception]]:
         """The tables, and those that cannot be loaded with the reason."""
         versions = self._versions()
         self._places = {name: known for name, known in self._places.items() if versions.get(name) == known[0]}
-        unreadable: dict[str, Exception] = {}
+        unreadable: dict[RowName, Exception] = {}
         for name, version in versions.items():
             if name in self._places:
                 continue
@@ -74,28 +74,30 @@ class Neighbours:
             if isinstance(found, _Place):
                 self._places[name] = version, found
             elif found is not None:
-                unreadable[".".join(name)] = found
+                unreadable[name] = found
         return [place for _, place in self._places.values()], unreadable
 
-    def _versions(self) -> dict[Identifier, str]:
+    def _versions(self) -> dict[RowName, str]:
         """The tables that there are, each with a text that is another one when the table has changed."""
         if not isinstance(self._catalog, SqlCatalog):
             if time.monotonic() - self._since > _LOOKED_AT_FOR_SECONDS:
                 self._since = time.monotonic()
-            return dict.fromkeys(self._names(), str(self._since))
-        rows = select(IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location).where(
-            IcebergTables.catalog_name == self._catalog.name
-        )
-        with Session(self._catalog.engine) as session:
-            return {
-                (*namespace.split("."), name): metadata or "" for namespace, name, metadata in session.execute(rows)
-            }
+            return {RowName(name): str(self._since) for name in self._names()}
+        return table_rows(self._catalog)
 
-    def _place(self, name: Identifier) -> _Place | Exception | None:
+    def _load(self, name: RowName) -> Table:
+        if isinstance(self._catalog, SqlCatalog):
+            return load_row(self._catalog, name)
+        return self._catalog.load_table(name.name)
+
+    def _place(self, name: RowName) -> _Place | Exception | None:
         try:
-            table = self._catalog.load_table(name)
+            table = self._load(name)
         except NoSuchTableError:
             return None
+        except FileNotFoundError as exc:
+            # The row of another catalog whose metadata is gone leads to no file; of the project's own it is a fault.
+            return exc if name.catalog is None else None
         except Exception as exc:  # noqa: BLE001 - whatever it is: where its files are is not known
             return exc
         paths = frozenset(canonical(table.properties[key]) for key in _PATHS if key in table.properties)
@@ -108,7 +110,8 @@ class Neighbours:
         """
         others, unreadable = self._others(identifier)
         for name, reason in unreadable.items():
-            if not isinstance(reason, FileNotFoundError | ForbiddenError | PermissionDeniedError):
+            hidden = name.catalog is not None or isinstance(reason, ForbiddenError | PermissionDeniedError)
+            if not hidden and not isinstance(reason, FileNotFoundError):
                 raise FloeStorageError(
                     f"it cannot be told whether '{name}' is the same table as '{identifier}': {reason}. Nothing was "
                     f"deleted; run it again"
@@ -118,6 +121,28 @@ class Neighbours:
                 raise FloeStorageError(
                     f"'{other}' is the same table as '{identifier}': what one of the two does not need any more the "
                     f"other may. Nothing was deleted; drop one of the names without purge first"
+                )
+
+    def refuse_used(self, identifier: TableIdentifier, files: Callable[[], Iterable[str]]) -> None:
+        """A file may be part of a table of another catalog in the database, as one that was added to both."""
+        others = [one for one in self._others(identifier)[0] if one.name.catalog is not None]
+        paths = canonical_set(files()) if others else set()
+        for other in others:
+            shares = any(is_below(path, other.location) for path in paths)
+            for path in (self._files(other) if shares else self._strays(other)) & paths:
+                raise FloeStorageError(
+                    f"{path} of '{identifier}' belongs to '{other}' too, in the same database; nothing was deleted. "
+                    f"Rewrite the files of one of the two tables first, or drop '{identifier}' without purge"
+                )
+
+    def refuse_unreadable(self, identifier: TableIdentifier) -> None:
+        """Whether a table of another catalog uses a file cannot be told if it cannot be loaded."""
+        for name, reason in self._others(identifier)[1].items():
+            if name.catalog is not None:
+                raise FloeStorageError(
+                    f"'{name}' in the same database cannot be loaded, so it cannot be told whether it uses files of "
+                    f"'{identifier}': {reason}. Nothing was deleted; drop '{identifier}' without purge, or give Floe "
+                    f"access to that table"
                 )
 
     def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:
@@ -162,7 +187,7 @@ class Neighbours:
             # Somebody may expire what is being read; then it is gone from the next look.
             for attempt in Retrying(stop=stop_after_attempt(_ATTEMPTS), reraise=True):
                 with attempt:
-                    found = canonical_set(present_files(self._catalog.load_table(place.name)))
+                    found = canonical_set(present_files(self._load(place.name)))
         except NoSuchTableError:
             return set()
         except Exception as exc:
@@ -172,6 +197,7 @@ class Neighbours:
             ) from exc
         return found
 
-    def _others(self, identifier: TableIdentifier) -> tuple[list[_Place], dict[str, Exception]]:
+    def _others(self, identifier: TableIdentifier) -> tuple[list[_Place], dict[RowName, Exception]]:
         places, unreadable = self._look()
-        return [one for one in places if one.name != (*identifier.namespace, identifier.name)], unreadable
+        own = RowName((*identifier.namespace, identifier.name))
+        return [one for one in places if one.name != own], unreadable

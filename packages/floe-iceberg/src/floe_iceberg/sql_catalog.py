@@ -9,27 +9,36 @@ from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.typedef import Identifier
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
-from sqlalchemy.orm import Session
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from floe_core import __version__
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.plugins import FLOE_API_VERSION
-from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
+from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata, StoragePlugin
 from floe_core.postgres import PostgresAddress, is_postgres
 from floe_core.references import resolve_model
-from floe_core.spec import CATALOG_NAME, SqlCatalogConfig
+from floe_core.spec import SqlCatalogConfig
+from floe_core.telemetry import note, warn
+from floe_iceberg.catalog_rows import RowName, load_row, table_rows, tables_by_catalog
 from floe_iceberg.errors import sql_state, translated
 from floe_iceberg.local_storage import usable_path
+from floe_iceberg.locations import fresh_location, is_taken, taken
 from floe_iceberg.sqlite import SqliteFile
 
 __all__ = ["SqlCatalogPlugin"]
+
+_REPORTED: set[tuple[str, str]] = set()
 
 
 class _Database(Protocol):
@@ -59,6 +68,10 @@ class SqlCatalogPlugin(CatalogPlugin):
         self._root = root
         self._catalog: SqlCatalog | None = None
 
+    @property
+    def catalog_name(self) -> str:
+        return self._config.name
+
     @classmethod
     def get_config_schema(cls) -> type[SqlCatalogConfig]:
         return SqlCatalogConfig
@@ -75,7 +88,8 @@ class SqlCatalogPlugin(CatalogPlugin):
             database = self.database
             files = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
             with translated("sql.connect", database, namespace=True):
-                self._catalog = _open(database, files)
+                self._catalog = _open(database, self.catalog_name, files)
+                _report_others(self._catalog, database)
         return self._catalog
 
     def shutdown(self) -> None:
@@ -85,7 +99,9 @@ class SqlCatalogPlugin(CatalogPlugin):
 
     def health_check(self) -> HealthStatus:
         count = len(self.list_namespaces())
-        return HealthStatus(healthy=True, message=f"{self.database} ({count} namespaces)")
+        others = _other_catalogs(self.connect())
+        beside = f"; other catalogs in it have tables: {_named(others)}" if others else ""
+        return HealthStatus(healthy=True, message=f"{self.database} ({count} namespaces){beside}")
 
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
         self.connect()  # creates the tables in the layout that both engines know
@@ -94,6 +110,8 @@ class SqlCatalogPlugin(CatalogPlugin):
             prefix: "org.apache.iceberg.spark.SparkCatalog",
             f"{prefix}.type": "jdbc",
             f"{prefix}.jdbc.schema-version": "V1",
+            # For CREATE TABLE in SQL, which chooses its location without a look at what is there.
+            f"{prefix}.unique-table-location": "true",
             **{f"{prefix}.{key}": value for key, value in database.jdbc_settings().items()},
             f"{prefix}.warehouse": warehouse,
             "spark.jars.packages": database.jdbc_jar,
@@ -112,7 +130,7 @@ class SqlCatalogPlugin(CatalogPlugin):
 
     def list_namespaces(self, parent: str | None = None) -> list[str]:
         levels = Namespace.from_string(parent).levels if parent else ()
-        with translated("sql.list_namespaces", parent or CATALOG_NAME, namespace=True):
+        with translated("sql.list_namespaces", parent or self.catalog_name, namespace=True):
             return sorted(".".join(found) for found in self.connect().list_namespaces(levels))
 
     def delete_namespace(self, namespace: str) -> None:
@@ -122,7 +140,20 @@ class SqlCatalogPlugin(CatalogPlugin):
     def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
         table = TableIdentifier.from_string(identifier)
         with translated("sql.create_table", table):
+            if self.storage is not None:
+                location = self._new_location(table, self.storage, asked=location)
             self.connect().create_table((*table.namespace, table.name), schema, location=location)
+
+    def _new_location(self, table: TableIdentifier, storage: StoragePlugin, *, asked: str | None) -> str:
+        namespace, io = str(Namespace(levels=table.namespace)), storage.get_pyiceberg_fileio()
+        location = asked or self.table_location(table, storage.get_warehouse_uri(namespace))
+        if not is_taken(io, location):
+            return location
+        if self.connect().table_exists((*table.namespace, table.name)):
+            raise TableAlreadyExistsError(str(table))
+        if asked is not None:
+            raise taken(asked, table)
+        return fresh_location(location)
 
     def list_tables(self, namespace: str) -> list[str]:
         with translated("sql.list_tables", namespace, namespace=True):
@@ -144,8 +175,8 @@ class SqlCatalogPlugin(CatalogPlugin):
 class _NestedCatalog(SqlCatalog):
     """PyIceberg's, in which tables of nested namespaces can be created together with their rows as well."""
 
-    def __init__(self, engine: Engine, files: Mapping[str, str]) -> None:
-        MetastoreCatalog.__init__(self, CATALOG_NAME, uri=str(engine.url), **files)
+    def __init__(self, engine: Engine, name: str, files: Mapping[str, str]) -> None:
+        MetastoreCatalog.__init__(self, name, uri=str(engine.url), **files)
         self.engine = engine
         self._init_catalog()
 
@@ -181,33 +212,54 @@ def _created_meanwhile(exc: BaseException) -> bool:
     wait=wait_random(0.05, 0.3),
     reraise=True,
 )
-def _open(database: _Database, files: Mapping[str, str]) -> SqlCatalog:
+def _open(database: _Database, name: str, files: Mapping[str, str]) -> SqlCatalog:
     engine = database.open()
     try:
-        return _NestedCatalog(engine, files)
+        return _NestedCatalog(engine, name, files)
     except BaseException:
         engine.dispose()
         raise
 
 
+def _report_others(catalog: SqlCatalog, database: _Database) -> None:
+    """A catalog that looks empty may be one that was opened by the wrong name; said once in a process."""
+    others, seen = _other_catalogs(catalog), (str(database), catalog.name)
+    if not others or seen in _REPORTED:
+        return
+    _REPORTED.add(seen)
+    if tables_by_catalog(catalog).get(catalog.name):
+        note("other_catalogs", database=str(database), catalogs=", ".join(others))
+    else:
+        warn(
+            f"catalog {catalog.name!r} has no tables, but other catalogs in the same database have: {_named(others)}",
+            database=str(database),
+        )
+
+
+def _other_catalogs(catalog: SqlCatalog) -> dict[str, int]:
+    return {name: count for name, count in sorted(tables_by_catalog(catalog).items()) if name != catalog.name}
+
+
+def _named(others: Mapping[str, int]) -> str:
+    """Which other names own tables, and the line of floe.yaml that chooses one."""
+    listed = ", ".join(f"{name!r} ({count})" for name, count in others.items())
+    return f"{listed}. To use one of them, write in floe.yaml: catalog: {{type: sql, name: {next(iter(others))}}}"
+
+
 def _refuse_second_name(catalog: SqlCatalog, identifier: TableIdentifier) -> None:
-    """A table can be registered twice; then the files of one name are those of the other."""
+    """A table can be registered twice, in another catalog too; then the files of one name are those of the other."""
     table = catalog.load_table((*identifier.namespace, identifier.name))
-    everywhere = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
-        IcebergTables.catalog_name == catalog.name
-    )
-    with Session(catalog.engine) as session:
-        names = [(*namespace.split("."), name) for namespace, name in session.execute(everywhere)]
-    for name in names:
-        if name != table.name() and _uuid(catalog, name) == table.metadata.table_uuid:
+    own = RowName((*identifier.namespace, identifier.name))
+    for row in table_rows(catalog):
+        if row != own and _uuid(catalog, row) == table.metadata.table_uuid:
             raise FloeStorageError(
-                f"'{'.'.join(name)}' is the same table as '{identifier}', so its files are not deleted. Drop one of "
-                f"the two without purge first"
+                f"'{row}' is the same table as '{identifier}', so its files are not deleted. Drop one of the two "
+                f"without purge first"
             )
 
 
-def _uuid(catalog: SqlCatalog, name: Identifier) -> UUID | None:
+def _uuid(catalog: SqlCatalog, row: RowName) -> UUID | None:
     try:
-        return catalog.load_table(name).metadata.table_uuid
+        return load_row(catalog, row).metadata.table_uuid
     except (NoSuchTableError, FileNotFoundError):  # dropped meanwhile, or without its files already
         return None

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
@@ -50,6 +51,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
+from floe_iceberg.locations import fresh_location, is_location_of, is_taken
 from floe_iceberg.namespaces import Namespaces
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.partitions import replace_spec
@@ -129,6 +131,11 @@ class IcebergTableManager(PhysicalMaintenance):
         return catalog
 
     @property
+    def catalog_name(self) -> str:
+        """What the catalog is called in Spark SQL."""
+        return self.catalog_plugin.catalog_name
+
+    @property
     def _namespaces(self) -> Namespaces:
         return Namespaces(self._catalog, self.catalog_plugin)
 
@@ -206,7 +213,7 @@ class IcebergTableManager(PhysicalMaintenance):
         def create() -> Table:
             name = (*identifier.namespace, identifier.name)
             with translated("create_table", identifier):
-                return self._catalog.create_table(name, fields, self._location(identifier), spec, order, merged)
+                return self._catalog.create_table(name, fields, self.new_location(identifier), spec, order, merged)
 
         with operation("iceberg.create_table", table=str(identifier), partition_spec=str(spec)) as op:
             try:
@@ -236,14 +243,23 @@ class IcebergTableManager(PhysicalMaintenance):
             return self._catalog.create_table_transaction(
                 (*identifier.namespace, identifier.name),
                 schema,
-                self._location(identifier),
+                self.new_location(identifier),
                 partition_spec(partition_by, schema),
                 properties={**self.config.table_properties, **(properties or {})},
             )
 
-    def _location(self, identifier: TableIdentifier) -> str | None:
+    def new_location(self, identifier: TableIdentifier) -> str | None:
+        """Where a new table of this name goes; None leaves it to the catalog.
+
+        Raises TableAlreadyExistsError if the table has been created by now.
+        """
         namespace = str(Namespace(levels=identifier.namespace))
-        return self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(namespace))
+        location = self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(namespace))
+        if location is None or not is_taken(self.storage_plugin.get_pyiceberg_fileio(), location):
+            return location
+        if self.table_exists(identifier):  # then it is the table's own metadata
+            raise TableAlreadyExistsError(f"table '{identifier}' exists already; load it, or choose another name")
+        return fresh_location(location)
 
     def write_data(
         self,
@@ -412,6 +428,10 @@ class IcebergTableManager(PhysicalMaintenance):
                 self.refuse_moved(table, identifier)
                 refuse_shared(table, identifier)
                 files = reached_files(table)
+                if isinstance(self._catalog, SqlCatalog):  # a server does not tell of its other catalogs
+                    others = self.neighbours()
+                    others.refuse_unreadable(identifier)
+                    others.refuse_used(identifier, lambda: files)
             try:
                 self.catalog_plugin.drop_table(str(identifier), purge=True)
             except (PermissionDeniedError, NotImplementedError) as exc:
@@ -497,16 +517,16 @@ class IcebergTableManager(PhysicalMaintenance):
         """A local lake that was moved or copied still points to where it was: writing here would write there."""
         warehouse = self.storage_plugin.get_warehouse_uri()
         location = table.location()
-        own_place = "/" + "/".join((*identifier.namespace, identifier.name))
         # A table that was registered from elsewhere does not end like one of ours, and a renamed one lies here.
         is_here = location.startswith(f"{warehouse}/")
         local = warehouse.startswith("file:") and location.startswith("file:")
-        moved = local and location.endswith(own_place) and not is_here
+        moved = local and is_location_of(location, identifier) and not is_here
         if moved:
             raise FloeStorageError(
                 f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "
                 f"writing here would write there. Move the project back to where it was, or delete its .floe folder "
-                f"and fill it anew with: floe run --missing"
+                f"and fill it anew with: floe run --missing. If the tables were created there by another tool, set "
+                f"storage.path to that folder"
             )
 
     def current_snapshot(self, identifier: TableIdentifier) -> SnapshotInfo | None:

@@ -11,7 +11,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, DataFrameWriterV2
 
 from floe_core.errors import (
     ConfigurationError,
@@ -28,18 +28,23 @@ from floe_iceberg.arguments import names_of
 from floe_iceberg.errors import translated
 from floe_iceberg.filters import condition_of
 from floe_iceberg.layout import partition_spec
+from floe_iceberg.locations import is_taken, taken
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
 from floe_spark.commits import Commit
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
+from floe_spark.names import table_name
 from floe_spark.origins import Base, base_of
 from floe_spark.partitioning import partition_columns
 from floe_spark.replacing import refuse_unpartitioned, replace_partitions, replace_rows, replace_table
 from floe_spark.upserts import keyed, merge
 
 __all__ = ["WriteResult", "write", "write_request"]
+
+# A property to Spark, which makes it the location of the table that is created.
+_LOCATION = "location"
 
 
 def write(
@@ -142,17 +147,29 @@ def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResu
         rows = frame if guard is None else guard.guarded()
     request.manager.ensure_namespace(Namespace(levels=request.identifier.namespace))
     commit = Commit(request, op, None, guard)
-    writer = commit.writer(rows, None)
-    for key, value in {**request.manager.config.table_properties, **request.new_table_properties}.items():
-        writer = writer.tableProperty(key, value)
-    if columns:
-        writer = writer.partitionedBy(*columns)
     op.event("writing")
     try:
+        writer = _creator(commit, rows, columns)
         snapshot = commit.run(lambda _: writer.create())
     except TableAlreadyExistsError as exc:
         return _write_to_the_others(request, frame, op, exc)
     return WriteResult(snapshot, SchemaChange(), created=True)
+
+
+def _creator(commit: Commit, rows: DataFrame, columns: Sequence[Column]) -> DataFrameWriterV2:
+    """A writer that creates the table where no other table's files are."""
+    request = commit.request
+    properties = {**request.manager.config.table_properties, **request.new_table_properties}
+    if _LOCATION in properties and is_taken(
+        request.manager.storage_plugin.get_pyiceberg_fileio(), properties[_LOCATION]
+    ):
+        raise taken(properties[_LOCATION], request.identifier)
+    if _LOCATION not in properties and (location := request.manager.new_location(request.identifier)):
+        properties[_LOCATION] = location
+    writer = commit.writer(rows, None)
+    for key, value in properties.items():
+        writer = writer.tableProperty(key, value)
+    return writer.partitionedBy(*columns) if columns else writer
 
 
 def _create_empty_first(request: WriteRequest, frame: DataFrame, schema: Schema, op: Operation) -> WriteResult:
@@ -201,7 +218,7 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
     if change:
         op.event("evolving")
         table = manager.load_table(identifier)
-    rows = fitted(rows, identifier, [field.name for field in table.schema().fields])
+    rows = fitted(rows, table_name(manager.catalog_name, identifier), [field.name for field in table.schema().fields])
     guard = _guard(request, rows, table.schema())
     op.event("writing")
     with _telling(f"the table's schema had changed before, and stays so: {change}" if change else ""):

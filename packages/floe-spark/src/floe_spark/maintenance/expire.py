@@ -62,7 +62,9 @@ def expire_snapshots(
         )
         if not going:
             return report.model_copy(update={"seconds": time.perf_counter() - began})
-        (neighbours or lake.tables.neighbours()).refuse_same(before, identifier)
+        others = neighbours or lake.tables.neighbours()
+        others.refuse_same(before, identifier)
+        others.refuse_used(identifier, lambda: present_files(before))
         files = list_files(before, identifier)
         arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
         (row,) = call(lake, "expire_snapshots", identifier, arguments)

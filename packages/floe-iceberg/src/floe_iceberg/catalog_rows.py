@@ -1,0 +1,75 @@
+"""The rows of a catalog database. Several catalogs may share it, each with a name of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.catalog.sql import ICEBERG_TABLE_TYPE, IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from sqlalchemy import ColumnElement, func, or_, select, true
+from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.orm import Session
+
+__all__ = ["RowName", "load_row", "table_rows", "tables_by_catalog"]
+
+
+@dataclass(frozen=True)
+class RowName:
+    """A table by its name and, where it is not the project's own, by the name of its catalog."""
+
+    name: Identifier
+    catalog: str | None = None
+
+    def __str__(self) -> str:
+        return ".".join(self.name) + (f" (catalog {self.catalog})" if self.catalog is not None else "")
+
+
+def table_rows(catalog: SqlCatalog) -> dict[RowName, str]:
+    """The tables of all catalogs in the database, each with the address of its newest metadata file."""
+    rows = select(
+        IcebergTables.catalog_name,
+        IcebergTables.table_namespace,
+        IcebergTables.table_name,
+        IcebergTables.metadata_location,
+    )
+    with Session(catalog.engine) as session:
+        found = session.execute(rows.where(_is_table(session)))
+        return {
+            RowName((*namespace.split("."), name), None if owner == catalog.name else owner): metadata or ""
+            for owner, namespace, name, metadata in found
+        }
+
+
+def tables_by_catalog(catalog: SqlCatalog) -> dict[str, int]:
+    """How many tables each catalog in the database has."""
+    counts = select(IcebergTables.catalog_name, func.count()).group_by(IcebergTables.catalog_name)
+    with Session(catalog.engine) as session:
+        return {row[0]: row[1] for row in session.execute(counts.where(_is_table(session)))}
+
+
+def _is_table(session: Session) -> ColumnElement[bool]:
+    """Views are rows too, in a database that knows them; Spark adds the column to one that does not."""
+    kind = IcebergTables.iceberg_type
+    try:
+        session.execute(select(kind).limit(0))
+    except (OperationalError, ProgrammingError):
+        session.rollback()
+        return true()
+    return or_(kind.is_(None), kind == ICEBERG_TABLE_TYPE)
+
+
+def load_row(catalog: SqlCatalog, row: RowName) -> Table:
+    """A table of any catalog in the database, as it is now."""
+    if row.catalog is None:
+        return catalog.load_table(row.name)
+    location = table_rows(catalog).get(row)
+    if not location:
+        raise NoSuchTableError(str(row))
+    # Not with the properties of the table: they may name code to import, and another tool has set them.
+    io = load_file_io(properties=catalog.properties, location=location)
+    metadata = FromInputFile.table_metadata(io.new_input(location))
+    return Table(row.name, metadata, location, io, catalog)
