@@ -36,6 +36,7 @@ class Server:
     lake: Lake
     others: Lake
     proxy: FaultProxy
+    is_polaris: bool = False
 
 
 @pytest.fixture(scope="module", params=["rest", "polaris"])
@@ -45,7 +46,7 @@ def served(request: pytest.FixtureRequest, lake: Lake, tmp_path_factory: pytest.
         uri, others = polaris_uri(), request.getfixturevalue("polaris")
         with fault_proxy(uri) as proxy:
             settings = polaris_settings(f"{proxy.uri}{urlsplit(uri).path}")
-            yield Server(side_lake(lake, root, settings), others, proxy)
+            yield Server(side_lake(lake, root, settings), others, proxy, is_polaris=True)
         return
     server, others = request.getfixturevalue("server"), request.getfixturevalue("rest_lake")
     with fault_proxy(server.catalog_uri) as proxy:
@@ -73,7 +74,7 @@ def is_commit_of_creation(request: Request) -> bool:
 
 @dataclass
 class Overtaken:
-    """Another writer acts just before the first such request arrives; staged creations are refused as by Polaris."""
+    """Another writer acts just before the first such request arrives; staged creations are refused as Polaris does."""
 
     server: Server
     table: TableIdentifier
@@ -84,9 +85,8 @@ class Overtaken:
         if self.act is not None and self.moment(request):
             act, self.act = self.act, None
             act()
-        if is_staged_creation(request) and self.server.others.tables.table_exists(self.table):
-            return EXISTS
-        return forward()
+        forwarded = self.server.is_polaris or not is_staged_creation(request)
+        return forward() if forwarded or not self.server.others.tables.table_exists(self.table) else EXISTS
 
 
 @pytest.fixture
@@ -123,7 +123,13 @@ def test_an_append_adds_its_rows_to_the_table_that_another_created(
 
 
 @pytest.mark.parametrize(
-    "options", [{"mode": "overwrite"}, {"mode": "upsert", "keys": ["id"]}], ids=lambda one: one["mode"]
+    ("writer", "options"),
+    [
+        pytest.param(ArrowEngine, {"mode": "overwrite"}, id="arrow-overwrite"),
+        pytest.param(ArrowEngine, {"mode": "upsert", "keys": ["id"]}, id="arrow-upsert"),
+        pytest.param(SparkEngine, {"mode": "overwrite"}, id="spark-overwrite"),
+    ],
+    indirect=["writer"],
 )
 def test_what_replaces_rows_is_a_conflict_and_the_rows_of_the_other_stay(
     served: Server, writer: Engine, table: TableIdentifier, overtaken: Callable[..., None], options: dict[str, Any]
@@ -138,20 +144,20 @@ def test_what_replaces_rows_is_a_conflict_and_the_rows_of_the_other_stay(
 
 @pytest.mark.parametrize("options", [{"mode": "append"}, {"mode": "overwrite"}], ids=lambda one: one["mode"])
 def test_an_earlier_attempt_of_the_same_write_that_created_the_table_is_that_write(
-    served: Server, writer: Engine, table: TableIdentifier, overtaken: Callable[..., None], options: dict[str, Any]
+    served: Server, table: TableIdentifier, overtaken: Callable[..., None], options: dict[str, Any]
 ) -> None:
     overtaken(write_id="the-write")
-    snapshot = writer.write(table, events(0), write_id="the-write", **options)
+    snapshot = served.lake.tables.write_data(table, events(0), write_id="the-write", **options)
     assert rows_of(served.others.tables.scan(table).to_arrow()) == rows_of(events(0))
     assert served.others.tables.list_snapshots(table) == [snapshot]
 
 
 def test_an_append_follows_the_layout_and_adds_to_the_schema_of_the_table_that_another_created(
-    served: Server, writer: Engine, table: TableIdentifier, overtaken: Callable[..., None]
+    served: Server, table: TableIdentifier, overtaken: Callable[..., None]
 ) -> None:
     overtaken(partition_by=BY_DAY)
     ours = events(1).append_column("ours", pa.array(["x"] * 10))
-    writer.write(table, ours, mode="append", partition_by=[transform("month")])
+    served.lake.tables.write_data(table, ours, mode="append", partition_by=[transform("month")])
     loaded = served.others.tables.load_table(table)
     assert [field.name for field in loaded.spec().fields] == ["at_day"]
     assert {str(task.file.partition) for task in loaded.scan().plan_files()} == {"Record[20454]", "Record[20455]"}
