@@ -97,6 +97,7 @@ def polaris_uri() -> str:
 
 def polaris_settings(uri: str = "${env:FLOE_TEST_POLARIS_URI}") -> str:
     """The settings of the Polaris that is given, by way of a proxy if `uri` is one."""
+    polaris_uri()
     client_id, _, secret = os.environ["FLOE_TEST_POLARIS_CREDENTIAL"].partition(":")
     os.environ |= {"FLOE_TEST_POLARIS_ID": client_id, "FLOE_TEST_POLARIS_SECRET": secret}
     return (
@@ -112,7 +113,6 @@ def polaris_settings(uri: str = "${env:FLOE_TEST_POLARIS_URI}") -> str:
 @contextmanager
 def polaris_lake(beside: Lake, root: Path) -> Iterator[Lake]:
     """The Polaris that is given; what this process made in it is removed again."""
-    polaris_uri()
     lake = side_lake(beside, root, polaris_settings())
     yield lake
     _remove_ours(lake)

@@ -62,6 +62,9 @@ def describe(
         # As text: a snapshot id has more digits than a browser's numbers.
         "floe/snapshot_id": MetadataValue.text(str(facts.snapshot_id)),
         "floe/parent_snapshot_id": MetadataValue.text(str(snapshot.parent_snapshot_id or "none")),
+        "floe/committed_at": MetadataValue.timestamp(snapshot.timestamp_ms / 1000),
+        "floe/table_uuid": str(table.metadata.table_uuid),
+        "floe/branch": request.branch,
         "floe/operation": snapshot.operation,
         "floe/write_mode": facts.write_mode.value,
         "floe/write_id": snapshot.summary.get(WRITE_ID, ""),

@@ -49,11 +49,21 @@ def batches(
     return _batches(graph, wanted, [key for key in assets if key not in wanted], instance)
 
 
-def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInstance) -> list[Batch]:
+def missing(
+    graph: AssetGraph,
+    assets: Sequence[AssetKey],
+    instance: DagsterInstance,
+    *,
+    lost: Mapping[AssetKey, Collection[str]] | None = None,
+) -> list[Batch]:
     """What was never materialized, and what depends on it.
 
     An unpartitioned asset counts as missing too if something it reads is newer than itself.
+
+    Args:
+        lost: The partitions that are recorded as materialized, and not in the table; none if the asset has none.
     """
+    gone = lost or {}
     partitions = shared_partitions(graph, assets)
     known = known_keys(partitions, instance) if partitions is not None else []
     wanted: dict[AssetKey, set[str]] = {}
@@ -61,10 +71,12 @@ def missing(graph: AssetGraph, assets: Sequence[AssetKey], instance: DagsterInst
     for key in (one for one in graph.toposorted_asset_keys if one in set(assets)):
         node = graph.get(key)
         if node.partitions_def is not None:
-            lacking = set(known) - set(instance.get_materialized_partitions(key))
+            lacking = set(known) - (set(instance.get_materialized_partitions(key)) - set(gone.get(key, ())))
             wanted[key] = lacking.union(*(wanted.get(parent, set()) for parent in node.parent_keys))
-        elif any(wanted.get(parent) or parent in plain for parent in node.parent_keys) or _is_behind(
-            key, node.parent_keys, instance
+        elif (
+            key in gone
+            or any(wanted.get(parent) or parent in plain for parent in node.parent_keys)
+            or _is_behind(key, node.parent_keys, instance)
         ):
             plain.append(key)
     _complete(graph, wanted, plain)

@@ -25,6 +25,7 @@ from floe_runtime.cli.common import (
 if TYPE_CHECKING:
     from dagster import AssetKey, PartitionsDefinition
 
+    from floe_dagster.differences import Difference
     from floe_runtime.pipeline import Pipeline
     from floe_runtime.planning import Batch
 
@@ -37,7 +38,11 @@ __all__ = ["run"]
 @click.option("--select", metavar="A,B", help="Only these assets.")
 @click.option("--partition", metavar="KEY", multiple=True, help="Only this partition; may be said several times.")
 @click.option("--partition-range", metavar="START...END", help="These partitions, both ends included.")
-@click.option("--missing", is_flag=True, help="Whatever was never materialized, and what depends on it.")
+@click.option(
+    "--missing",
+    is_flag=True,
+    help="Whatever was never materialized or is no longer in its table, and what depends on it.",
+)
 @json_option
 @tells_errors
 def run(
@@ -53,6 +58,9 @@ def run(
 
     Without options: every asset, and of the partitioned ones the latest complete partition, or all partitions that
     are no windows of time.
+
+    Dagster's history is compared with the tables: materializations that a table does not hold any more are reported,
+    and --missing recomputes them.
     """
     if sum(map(bool, (partition, partition_range, missing))) > 1:
         raise click.UsageError("--partition, --partition-range and --missing exclude each other.")
@@ -72,7 +80,10 @@ def run(
     report = RunReport()
     with only_json(as_json), open_pipeline(artifacts) as pipeline:
         assets = pipeline.assets([name.strip() for name in (select or "").split(",") if name.strip()])
-        chosen = _batches(pipeline, assets, partition, partition_range, missing)
+        differences = _differences(pipeline, assets) if missing else []
+        for one in differences:
+            _warn(f"{one.message}; it is recomputed")
+        chosen = _batches(pipeline, assets, partition, partition_range, differences if missing else None)
         if chosen:
             with out.status("starting Spark (the first start on a machine fetches its jars)"):
                 _ = Lake(artifacts).spark
@@ -81,8 +92,11 @@ def run(
                     report = run_batches(pipeline, chosen, watch)
                 except RunFailedError as exc:
                     failure, report = str(exc), exc.report
+        if not missing and failure is None:
+            differences = _remaining(pipeline, assets)
     if as_json:
-        print_json({"ok": failure is None, "error": failure, **dataclasses.asdict(report)})
+        found = {"differences": [dataclasses.asdict(one) for one in differences]}
+        print_json({"ok": failure is None, "error": failure, **dataclasses.asdict(report), **found})
         raise click.exceptions.Exit(0 if failure is None else 1)
     if not chosen:
         out.print("nothing is missing: everything was materialized before")
@@ -92,6 +106,33 @@ def run(
         out.print(line)
     if failure is not None:
         fail(failure, as_json=False)
+
+
+def _differences(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
+    """Materializations that Dagster recorded and the tables do not hold."""
+    from floe_dagster.differences import find_differences
+
+    return find_differences(pipeline.definitions, assets, pipeline.artifacts, pipeline.instance)
+
+
+def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
+    """The differences after a run, with a warning each; the run is done, so nothing here may fail it."""
+    from floe_core.errors import FloeError
+
+    try:
+        found = _differences(pipeline, assets)
+    except FloeError as exc:
+        _warn(f"the tables could not be compared with Dagster's history: {exc}")
+        return []
+    for one in found:
+        _warn(f"{one.message}; recompute it with: floe run --missing")
+    return found
+
+
+def _warn(message: str) -> None:
+    from floe_core.redaction import redact
+
+    click.secho(f"warning: {redact(message)}", fg="yellow", err=True)
 
 
 def _title(name: str, chosen: Sequence[Batch]) -> str:
@@ -108,14 +149,19 @@ def _batches(
     assets: Sequence[AssetKey],
     partition: Sequence[str],
     partition_range: str | None,
-    missing: bool,
+    lost: Sequence[Difference] | None,
 ) -> list[Batch]:
-    """The runs that the options ask for."""
+    """The runs that the options ask for; of what is missing if `lost` is given."""
+    from dagster import AssetKey
+
     from floe_core.errors import ConfigurationError
     from floe_runtime import planning
 
-    if missing:
-        return planning.missing(pipeline.graph, assets, pipeline.instance)
+    if lost is not None:
+        gone: dict[AssetKey, set[str]] = {}
+        for one in lost:
+            gone.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
+        return planning.missing(pipeline.graph, assets, pipeline.instance, lost=gone)
     partitions = planning.shared_partitions(pipeline.graph, assets)
     if partitions is None:
         if partition or partition_range:

@@ -1,0 +1,186 @@
+"""Where Dagster's history and the tables disagree: materializations that are recorded, and not in the table any more.
+
+The tables are the truth. Dagster is asked first for the latest materialization of each partition, and each table is
+loaded once, afterwards: what was recorded by then must be in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    AssetRecordsFilter,
+    DagsterEventType,
+    DagsterInstance,
+    Definitions,
+    PartitionsDefinition,
+    build_resources,
+)
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from floe_core.artifacts import CompiledArtifacts
+from floe_dagster.io_manager import IcebergIOManager
+from floe_dagster.maintenance import StoredAsset, stored_assets
+from floe_dagster.resources import lake_of
+from floe_iceberg.held_writes import BranchHistory, Loss, RecordedWrite
+
+__all__ = ["Difference", "find_differences"]
+
+# The one tag of materializations that Dagster indexes; Floe's IO manager gives it the snapshot id.
+_DATA_VERSION = "dagster/data_version"
+# How many events of an asset are read at first where the index does not decide; each takes about a millisecond.
+_SAMPLES = 64
+# Stands for the partition of an asset that has none.
+_WHOLE = ""
+
+Verdict = TypeVar("Verdict")
+Read = Callable[[Sequence[str]], Sequence[RecordedWrite]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Recorded materializations of one asset that its table does not hold, and why."""
+
+    asset: str
+    table: str
+    reason: str
+    partitions: tuple[str, ...]  # none if the asset is not partitioned
+    recorded: int
+    message: str
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The latest materialization of each partition, in the order in which they were recorded."""
+
+    snapshots: Mapping[str, str | None]  # the snapshot id by the index, where it has one
+    read: Read
+
+
+def find_differences(
+    definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts, instance: DagsterInstance
+) -> list[Difference]:
+    """The differences of these assets. Those that Floe's IO manager does not store are left out."""
+    graph = definitions.resolve_asset_graph()
+    makers = {id(one): one for one in (graph.assets_def_for_key(key) for key in assets)}
+    found: list[Difference] = []
+    for stored in stored_assets(makers.values(), artifacts, definitions.resources or {}):
+        key, partitions = stored.spec.key, stored.spec.partitions_def
+        if key in assets:
+            records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
+            if records.snapshots:
+                # Its settings may be environment variables, which Dagster resolves.
+                with build_resources({"manager": stored.manager}, instance=instance) as opened:
+                    found += _differences(stored, opened.manager, records)
+    return found
+
+
+def _of_partitions(key: AssetKey, partitions: PartitionsDefinition[str], instance: DagsterInstance) -> _Records:
+    """What is recorded of the partitions that there are now, by two queries however many they are."""
+    kind = DagsterEventType.ASSET_MATERIALIZATION
+    known = set(partitions.get_partition_keys(dynamic_partitions_store=instance))
+    tags = instance.event_log_storage.get_latest_tags_by_partition(key, kind, [_DATA_VERSION])
+    latest = instance.get_latest_storage_id_by_partition(key, kind)
+    ids = {name: latest[name] for name in sorted(latest, key=lambda one: latest[one]) if name in known}
+
+    def read(names: Sequence[str]) -> list[RecordedWrite]:
+        chosen = [ids[name] for name in names]
+        records = instance.fetch_materializations(
+            AssetRecordsFilter(asset_key=key, storage_ids=chosen), limit=len(chosen)
+        ).records
+        found = {one.storage_id: one.asset_materialization for one in records}
+        return [_recorded(found.get(one)) for one in chosen]
+
+    return _Records({name: tags.get(name, {}).get(_DATA_VERSION) for name in ids}, read)
+
+
+def _of_asset(key: AssetKey, instance: DagsterInstance) -> _Records:
+    event = instance.get_latest_materialization_event(key)
+    if event is None:
+        return _Records({}, lambda _: ())
+    return _Records({_WHOLE: None}, lambda names: [_recorded(event.asset_materialization) for _ in names])
+
+
+def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
+    """What Floe's IO manager recorded; versions before this one recorded less, and others nothing."""
+    metadata = {} if materialization is None else {key: one.value for key, one in materialization.metadata.items()}
+    texts = {key: one for key, one in metadata.items() if isinstance(one, str) and one}
+    snapshot_id, seconds = texts.get("floe/snapshot_id", ""), metadata.get("floe/committed_at")
+    return RecordedWrite(
+        snapshot_id=int(snapshot_id) if snapshot_id.isdecimal() else None,
+        table_uuid=texts.get("floe/table_uuid"),
+        branch=texts.get("floe/branch"),
+        write_id=texts.get("floe/write_id"),
+        committed_ms=int(seconds * 1000) if isinstance(seconds, float) else None,
+    )
+
+
+def _differences(stored: StoredAsset, manager: IcebergIOManager, records: _Records) -> Iterator[Difference]:
+    """The differences of one asset, one for each reason."""
+    table = lake_of(manager.lake, manager.table_manager).tables.find_table(stored.table)
+    branch = stored.options.branch or manager.branch or MAIN_BRANCH
+    history = None if table is None else BranchHistory(table, branch)
+    losses = dict.fromkeys(records.snapshots, Loss.DROPPED) if history is None else _losses(history, records)
+    for reason in Loss:
+        lost = tuple(name for name, loss in losses.items() if loss is reason)
+        if lost:
+            yield Difference(
+                asset=stored.name,
+                table=str(stored.table),
+                reason=reason.value,
+                partitions=tuple(name for name in lost if name != _WHOLE),
+                recorded=len(records.snapshots),
+                message=f"{stored.table}: {_why(reason, history, branch)}; {_what(lost, records)}",
+            )
+
+
+def _losses(history: BranchHistory, records: _Records) -> dict[str, Loss | None]:
+    """Which recorded writes are lost; events are read only where the index does not show that the table holds them."""
+    doubtful = [name for name, snapshot_id in records.snapshots.items() if snapshot_id not in history.snapshot_ids]
+
+    def judge(places: Sequence[int]) -> list[Loss | None]:
+        return [history.loss_of(one) for one in records.read([doubtful[place] for place in places])]
+
+    return dict(zip(doubtful, spread(len(doubtful), judge), strict=True))
+
+
+def spread(count: int, judge: Callable[[Sequence[int]], Sequence[Verdict]]) -> list[Verdict]:
+    """A verdict for each of `count` events in a row, from few of them.
+
+    Verdicts change where a table was created again or rolled back, which is seldom: between two events of the same
+    verdict all are taken to have it, and between two that differ the place of the change is searched.
+    """
+    if not count:
+        return []
+    places = sorted({*range(0, count, math.ceil(count / _SAMPLES)), count - 1})
+    known: dict[int, Verdict] = {}
+    while places:
+        known.update(zip(places, judge(places), strict=True))
+        edges = pairwise(sorted(known))
+        places = [(one + other) // 2 for one, other in edges if other - one > 1 and known[one] != known[other]]
+    found: list[Verdict] = []
+    for place in range(count):
+        found.append(known[place] if place in known else found[-1])
+    return found
+
+
+def _why(reason: Loss, history: BranchHistory | None, branch: str) -> str:
+    if reason is Loss.DROPPED:
+        return "the catalog has no such table"
+    if reason is Loss.RECREATED:
+        moment = history.created_at if history is not None else None
+        return f"the table was created again{f' on {moment:%Y-%m-%d %H:%M:%S} UTC' if moment else ''}"
+    return f"branch {branch} was rolled back" if branch != MAIN_BRANCH else "the table was rolled back"
+
+
+def _what(lost: Sequence[str], records: _Records) -> str:
+    if _WHOLE in lost:
+        return "what was recorded last is not in it"
+    verb = "is" if len(lost) == 1 else "are"
+    return f"{len(lost)} of {len(records.snapshots)} recorded partitions {verb} not in it"
