@@ -65,7 +65,7 @@ class Shop:
     def name(self, table: str = "orders") -> TableIdentifier:
         return TableIdentifier(namespace=(self.namespace,), name=table)
 
-    def add_days(self, *, one_by_one: bool = False, **metadata: Any) -> None:
+    def add_days(self, *, one_by_one: bool = False, table: str = "orders") -> None:
         """An asset with a row for each day, of one run for all days or one for each."""
         policy = BackfillPolicy.multi_run(1) if one_by_one else BackfillPolicy.single_run()
 
@@ -73,7 +73,7 @@ class Shop:
             key_prefix=self.namespace,
             partitions_def=DAYS,
             backfill_policy=policy,
-            metadata={"partition_expr": "day", **metadata},
+            metadata={"partition_expr": "day", "floe/table": table},
         )
         def orders(context: AssetExecutionContext) -> pa.Table:
             return days_of(context.partition_keys)
@@ -105,7 +105,8 @@ class Shop:
         return {one.reason: sorted(one.partitions) for one in self.differences()}
 
     def run_missing(self) -> list[Batch]:
-        pipeline, lost = self.pipeline, {}
+        pipeline = self.pipeline
+        lost: dict[AssetKey, set[str]] = {}
         for one in self.differences():
             lost.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
         return self.execute(pipeline, missing(pipeline.graph, self.keys, self.instance, lost=lost))
@@ -300,8 +301,25 @@ def test_a_table_under_another_name_is_the_same_table(shop: Shop) -> None:
     shop.run()
     shop.tables.rename_table(shop.name(), shop.name("sales"))
     shop.assets.clear()
-    shop.add_days(**{"floe/table": "sales"})
+    shop.add_days(table="sales")
     assert shop.differences() == []
+
+
+def test_tables_that_share_a_history_do_not_take_turns(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Two environments with one DAGSTER_HOME."""
+    root = tmp_path_factory.mktemp("other")
+    (root / "floe.yaml").write_text("name: other\n")
+    artifacts = compile_project(root).artifacts
+    artifacts.write()
+    other = Shop(artifacts, shop.instance, shop.namespace)
+    for one, keys in ((shop, KEYS), (other, KEYS[:3]), (other, KEYS[4:])):
+        one.assets.clear()
+        one.add_days()
+        one.run(keys)
+    assert shop.differences() == []
+    assert other.lost() == {"recreated": [KEYS[3]]}
+    other.run_missing()
+    assert (shop.differences(), other.differences()) == ([], [])
 
 
 def test_what_the_ui_reported_by_hand_is_trusted(shop: Shop) -> None:

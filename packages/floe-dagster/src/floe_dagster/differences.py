@@ -28,6 +28,7 @@ from floe_core.artifacts import CompiledArtifacts
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import StoredAsset, stored_assets
 from floe_dagster.resources import lake_of
+from floe_dagster.steps import ASSET, PARTITION, labelled
 from floe_iceberg.held_writes import BranchHistory, Loss, RecordedWrite
 
 __all__ = ["Difference", "find_differences"]
@@ -60,19 +61,21 @@ class _Records:
     """The latest materialization of each partition, in the order in which they were recorded."""
 
     snapshots: Mapping[str, str | None]  # the snapshot id by the index, where it has one
+    places: Mapping[str, int]  # of all partitions that there are now, in their own order
     read: Read
 
 
 def find_differences(
     definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts, instance: DagsterInstance
 ) -> list[Difference]:
-    """The differences of these assets. Those that Floe's IO manager does not store are left out."""
+    """The differences of these assets, upstream first. Those that Floe's IO manager does not store are left out."""
     graph = definitions.resolve_asset_graph()
-    makers = {id(one): one for one in (graph.assets_def_for_key(key) for key in assets)}
+    chosen = [key for key in graph.toposorted_asset_keys if key in assets]
+    makers = {id(one): one for one in map(graph.assets_def_for_key, chosen)}
     found: list[Difference] = []
     for stored in stored_assets(makers.values(), artifacts, definitions.resources or {}):
         key, partitions = stored.spec.key, stored.spec.partitions_def
-        if key in assets:
+        if key in chosen:
             records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
             if records.snapshots:
                 # Its settings may be environment variables, which Dagster resolves.
@@ -84,10 +87,11 @@ def find_differences(
 def _of_partitions(key: AssetKey, partitions: PartitionsDefinition[str], instance: DagsterInstance) -> _Records:
     """What is recorded of the partitions that there are now, by two queries however many they are."""
     kind = DagsterEventType.ASSET_MATERIALIZATION
-    known = set(partitions.get_partition_keys(dynamic_partitions_store=instance))
+    keys = partitions.get_partition_keys(dynamic_partitions_store=instance)
+    places = {str(name): place for place, name in enumerate(keys)}
     tags = instance.event_log_storage.get_latest_tags_by_partition(key, kind, [_DATA_VERSION])
     latest = instance.get_latest_storage_id_by_partition(key, kind)
-    ids = {name: latest[name] for name in sorted(latest, key=lambda one: latest[one]) if name in known}
+    ids = {name: latest[name] for name in sorted(latest, key=lambda one: latest[one]) if name in places}
 
     def read(names: Sequence[str]) -> list[RecordedWrite]:
         chosen = [ids[name] for name in names]
@@ -97,14 +101,14 @@ def _of_partitions(key: AssetKey, partitions: PartitionsDefinition[str], instanc
         found = {one.storage_id: one.asset_materialization for one in records}
         return [_recorded(found.get(one)) for one in chosen]
 
-    return _Records({name: tags.get(name, {}).get(_DATA_VERSION) for name in ids}, read)
+    return _Records({name: tags.get(name, {}).get(_DATA_VERSION) for name in ids}, places, read)
 
 
 def _of_asset(key: AssetKey, instance: DagsterInstance) -> _Records:
     event = instance.get_latest_materialization_event(key)
     if event is None:
-        return _Records({}, lambda _: ())
-    return _Records({_WHOLE: None}, lambda names: [_recorded(event.asset_materialization) for _ in names])
+        return _Records({}, {}, lambda _: ())
+    return _Records({_WHOLE: None}, {_WHOLE: 0}, lambda names: [_recorded(event.asset_materialization) for _ in names])
 
 
 def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
@@ -126,7 +130,9 @@ def _differences(stored: StoredAsset, manager: IcebergIOManager, records: _Recor
     table = lake_of(manager.lake, manager.table_manager).tables.find_table(stored.table)
     branch = stored.options.branch or manager.branch or MAIN_BRANCH
     history = None if table is None else BranchHistory(table, branch)
-    losses = dict.fromkeys(records.snapshots, Loss.DROPPED) if history is None else _losses(history, records)
+    losses: Mapping[str, Loss | None] = dict.fromkeys(records.snapshots, Loss.DROPPED)
+    if history is not None:
+        losses = _without_others(_losses(history, records), history, records, stored.name)
     for reason in Loss:
         lost = tuple(name for name, loss in losses.items() if loss is reason)
         if lost:
@@ -148,6 +154,18 @@ def _losses(history: BranchHistory, records: _Records) -> dict[str, Loss | None]
         return [history.loss_of(one) for one in records.read([doubtful[place] for place in places])]
 
     return dict(zip(doubtful, spread(len(doubtful), judge), strict=True))
+
+
+def _without_others(
+    losses: Mapping[str, Loss | None], history: BranchHistory, records: _Records, asset: str
+) -> dict[str, Loss | None]:
+    """Without what was recorded last of another table, while this one was written to as well.
+
+    Environments that share Dagster's instance share its history, and each has a table of its own.
+    """
+    own = [one.get(PARTITION, _WHOLE) for one in history.summaries if one.get(ASSET) == asset]
+    held = {name for label in set(own) for name in labelled(label, records.places)}
+    return {name: loss for name, loss in losses.items() if loss is not Loss.RECREATED or name not in held}
 
 
 def spread(count: int, judge: Callable[[Sequence[int]], Sequence[Verdict]]) -> list[Verdict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -16,11 +17,14 @@ from dagster._core.execution.stats import StepEventStatus
 from floe_core.identifiers import TableIdentifier
 
 __all__ = [
+    "ASSET",
     "INPUTS",
+    "PARTITION",
     "followed",
     "follows",
     "has_read",
     "inputs_of",
+    "labelled",
     "partition_label",
     "step_of",
     "tags_of",
@@ -28,6 +32,9 @@ __all__ = [
     "write_id",
 ]
 
+# The keys of a snapshot's summary that name the asset and its partitions.
+ASSET = "floe.asset"
+PARTITION = "floe.partition"
 # The key of a snapshot's summary that names the snapshots its rows were made from.
 INPUTS = "floe.input-snapshots"
 # What Dagster puts on a run that goes on where another one failed; a deliberate re-execution has none of them.
@@ -152,13 +159,24 @@ def partition_label(keys: Iterable[str]) -> str | None:
     return listed[0] if len(listed) == 1 else f"{listed[0]}...{listed[-1]} ({len(listed)})"
 
 
+def labelled(label: str, known: Mapping[str, int]) -> list[str]:
+    """The partitions that a label stands for; none if it does not tell them apart. `known` has the place of each."""
+    found = re.fullmatch(r"(.+)\.\.\.(.+) \((\d+)\)", label)
+    if found is None:
+        return [label]
+    first, last = known.get(found[1]), known.get(found[2])
+    if first is None or last is None or last - first + 1 != int(found[3]):
+        return []
+    return list(known)[first : last + 1]
+
+
 def trace(context: OutputContext) -> dict[str, str]:
     """What leads from a snapshot back to the run that made it."""
     step = step_of(context)
     keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
     facts = {
-        "floe.asset": context.asset_key.to_user_string(),
-        "floe.partition": partition_label(keys) or "",
+        ASSET: context.asset_key.to_user_string(),
+        PARTITION: partition_label(keys) or "",
         "floe.run-id": step.run_id if step is not None else "",
         "floe.code-version": step.job_def.asset_layer.get(context.asset_key).code_version or "" if step else "",
         INPUTS: _consumed(step),

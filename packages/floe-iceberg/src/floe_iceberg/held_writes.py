@@ -53,10 +53,10 @@ class BranchHistory:
         self._branch = branch
         self._by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
         self._chain = self._ancestors(branch)
-        summaries = [one.summary.additional_properties for one in self._chain if one.summary is not None]
-        self._write_ids = {one[WRITE_ID] for one in summaries if WRITE_ID in one}
+        self.summaries = [one.summary.additional_properties for one in self._chain if one.summary is not None]
+        self._write_ids = {one[WRITE_ID] for one in self.summaries if WRITE_ID in one}
         self.snapshot_ids = {str(one.snapshot_id) for one in self._chain}
-        self.snapshot_ids |= {one[_PICKED_FROM] for one in summaries if _PICKED_FROM in one}
+        self.snapshot_ids |= {one[_PICKED_FROM] for one in self.summaries if _PICKED_FROM in one}
 
     @property
     def created_at(self) -> datetime | None:
