@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,11 +126,123 @@ print("all of it works over Connect")
 """
 
 
-def test_every_mode_keeps_its_promises_over_spark_connect(tmp_path: Path) -> None:
-    with spark_connect_server(tmp_path) as remote:
-        (tmp_path / "floe.yaml").write_text(f"name: shop\nspark: {{remote: '{remote}'}}\n")
-        ran = subprocess.run(
-            [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-        )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert "all of it works over Connect" in ran.stdout
+FRAMES = """
+from floe_core.errors import FloeStorageError, TableNotFoundError
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.models import PartitionTransform
+from floe_runtime import connect
+from floe_spark import commits
+
+lake = connect()
+spark = lake.spark
+city = [PartitionTransform(source_column="city", transform_type="identity")]
+letters = [PartitionTransform(source_column="city", transform_type="truncate", width=2)]
+oslo = TableSlice.of_values("city", ["Oslo"])
+send = commits._send
+
+
+def show(*ids, note):
+    rows = [(one, "Oslo", note) for one in ids]
+    spark.createDataFrame(rows, "id long, city string, note string").createOrReplaceTempView("raw")
+
+
+def rows(table, **options):
+    return sorted(lake.read(table, **options).where("city = 'Oslo'").collect())
+
+
+# What the frame shows when the write begins is stored, though the view is replaced while Spark writes.
+writes = {
+    "append": {"mode": "append"},
+    "overwrite": {"mode": "overwrite"},
+    "slice": {"mode": "overwrite", "slice": oslo},
+    "filter": {"mode": "overwrite", "overwrite_filter": "id < 5"},
+    "partitions": {"mode": "overwrite", "dynamic_partitions": True},
+    "upsert": {"mode": "upsert", "keys": ["id"]},
+    "branch": {"mode": "append", "branch": "audit"},
+    "first": {"mode": "append", "partition_by": city},
+    "first_of_two_commits": {"mode": "append", "partition_by": letters},
+}
+for name, options in writes.items():
+    table = TableIdentifier.from_string(f"frames.{name}")
+    if "partition_by" not in options:
+        lake.write(spark.sql("SELECT 9L AS id, 'Rome' AS city, 'old' AS note"), table, mode="append", partition_by=city)
+        lake.tables.create_branch(table, "audit")
+    show(1, 2, note="before")
+    frame = spark.sql("SELECT * FROM raw")
+    show(1, 2, 3, note="begun")
+    shown = sorted(frame.collect())
+    assert {row.note for row in shown} == {"begun"}, "a Connect frame shows a view as it is"
+
+    def replacing(act, branch):
+        show(4, 5, note="meanwhile")
+        send(act, branch)
+
+    commits._send = replacing
+    lake.write(frame, table, **options)
+    commits._send = send
+    assert rows(table, ref=options.get("branch")) == shown, (name, rows(table, ref=options.get("branch")))
+
+# Columns that the client looked up earlier are not those of the data any more.
+table = TableIdentifier.from_string("frames.columns")
+spark.sql("SELECT 'Oslo' AS city, 1 AS n").createOrReplaceTempView("raw")
+frame = spark.sql("SELECT * FROM raw")
+lake.write(frame, table, mode="append")
+assert frame.columns == ["city", "n"]
+spark.sql("SELECT 2.5D AS n, 'x' AS note, 'Oslo' AS city").createOrReplaceTempView("raw")
+assert [tuple(row) for row in frame.collect()] == [(2.5, "x", "Oslo")]
+try:
+    lake.write(frame, table, mode="append")
+except FloeStorageError as exc:
+    assert "n" in str(exc) and "double" in str(exc), exc
+else:
+    raise AssertionError("2.5 was stored as a whole number")
+
+# A frame in the text of a query.
+table = TableIdentifier.from_string("frames.texts")
+show(1, 2, note="inner")
+lake.write(spark.sql("SELECT * FROM {f} WHERE id > {least}", f=spark.table("raw"), least=1), table, mode="append")
+assert [row.id for row in rows(table)] == [2]
+
+# A view that is gone is named, and the table is not said to be.
+frame = spark.sql("SELECT * FROM raw")
+done = lake.write(frame, table, mode="overwrite", write_id="w1")
+spark.catalog.dropTempView("raw")
+assert lake.write(frame, table, mode="overwrite", write_id="w1").deduplicated
+for target in (table, TableIdentifier.from_string("frames.never")):
+    try:
+        lake.write(frame, target, mode="append")
+    except FloeStorageError as exc:
+        assert not isinstance(exc, TableNotFoundError), exc
+        assert "the data is read from `raw`" in str(exc) and f"Nothing was written to '{target}'" in str(exc), exc
+    else:
+        raise AssertionError("it was not refused")
+
+assert spark.sql("SHOW VIEWS IN spark_catalog.default LIKE 'floe_*'").collect() == []
+spark.stop()
+print("the frames are what they show")
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project on a Spark Connect server."""
+    folder = tmp_path_factory.mktemp("shop")
+    with spark_connect_server(folder) as remote:
+        (folder / "floe.yaml").write_text(f"name: shop\nspark: {{remote: '{remote}'}}\n")
+        yield folder
+
+
+def ran(program: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_every_mode_keeps_its_promises_over_spark_connect(shop: Path) -> None:
+    assert "all of it works over Connect" in ran(PROGRAM, shop)
+
+
+def test_a_write_over_spark_connect_stores_what_the_frame_shows_when_it_begins(shop: Path) -> None:
+    assert "the frames are what they show" in ran(FRAMES, shop)

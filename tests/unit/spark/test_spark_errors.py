@@ -87,6 +87,40 @@ def test_what_others_raise_under_the_same_names_is_not_taken_for_the_catalogs(wo
     assert translate(Told(words), "spark.append", TABLE) is None
 
 
+NOT_FOUND = "[TABLE_OR_VIEW_NOT_FOUND] The table or view {} cannot be found. Verify the spelling. SQLSTATE: 42P01"
+NO_TABLE = "org.apache.iceberg.exceptions.NoSuchTableException: Table does not exist: {}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        NOT_FOUND.format("`lake`.`bronze`.`orders`"),
+        NOT_FOUND.format("`lake`.`bronze`.`orders`.`branch_floe_1`"),
+        NOT_FOUND.format("bronze.orders"),
+        NO_TABLE.format("bronze.orders"),
+        "org.apache.iceberg.exceptions.NoSuchTableException: 404",
+    ],
+)
+def test_a_target_that_is_missing_is_a_table_not_found(words: str) -> None:
+    assert type(translate(Told(words), "spark.append", TABLE)) is floe.TableNotFoundError
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (NOT_FOUND.format("`raw`"), "`raw`"),
+        (NOT_FOUND.format("`orders`"), "`orders`"),
+        (NOT_FOUND.format("`spark_catalog`.`bronze`.`orders`"), "`spark_catalog`.`bronze`.`orders`"),
+        (NOT_FOUND.format("bronze.orders_raw"), "bronze.orders_raw"),
+        (NO_TABLE.format("bronze.customers"), "bronze.customers"),
+    ],
+)
+def test_a_source_that_is_missing_is_named_and_not_taken_for_the_target(words: str, missing: str) -> None:
+    error = translate(Told(words), "spark.append", TABLE)
+    assert type(error) is floe.FloeStorageError
+    assert f"the data is read from {missing}, which" in str(error)
+
+
 def test_only_the_catalog_refuses_a_token() -> None:
     refused = Told("org.apache.iceberg.exceptions.NotAuthorizedException: Not authorized: ")
     explained = floe.CatalogAuthenticationError("Authentication failed")

@@ -11,6 +11,16 @@ from floe_core.redaction import redact
 
 __all__ = ["is_doubt", "is_refused", "java_classes", "translate"]
 
+# Spark and Iceberg report a missing source of the data as they report a missing target.
+_NOT_FOUND = ("NoSuchTableException", "TABLE_OR_VIEW_NOT_FOUND")
+_MISSING_NAME = re.compile(r"The table or view (\S+) cannot be found|Table does not exist: ([^\s,;]+)")
+_SOURCE_MISSING = (
+    floe.FloeStorageError,
+    (
+        "the data is read from {missing}, which Spark cannot find; create it again, or make the DataFrame again. "
+        "Nothing was written to '{name}'"
+    ),
+)
 _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
     "CommitStateUnknownException": (
         floe.CommitStateUnknownError,
@@ -21,7 +31,7 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         "'{name}' was changed by others faster than this write could commit; nothing was written: run it again",
     ),
     **dict.fromkeys(
-        ("NoSuchTableException", "TABLE_OR_VIEW_NOT_FOUND"),
+        _NOT_FOUND,
         (
             floe.TableNotFoundError,
             "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
@@ -171,13 +181,28 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
             )
     for java_class in classes:
         known = _VALIDATION[_is_conflict(exc)] if java_class == "ValidationException" else _TABLE.get(java_class)
+        missing = _missing_source(exc, identifier) if java_class in _NOT_FOUND else None
+        if missing is not None:
+            known = _SOURCE_MISSING
         if refused:
             known = _STORAGE_REFUSED
         if known is not None:
             error, message = known
             detail = _detail(exc, operation, identifier, java_class, retryable=error is floe.ConcurrencyConflictError)
-            return error(message.format(name=identifier, reason=_reason(exc)), detail=detail)
+            return error(message.format(name=identifier, reason=_reason(exc), missing=missing), detail=detail)
     return None
+
+
+def _missing_source(exc: BaseException, target: TableIdentifier) -> str | None:
+    """The name of the table or view that Spark did not find, unless it is the target or one of its branches."""
+    named = _MISSING_NAME.search(str(exc))
+    if named is None:
+        return None
+    shown = (named[1] or named[2]).rstrip(".")
+    # Spark may put the name of the catalog before it.
+    own = re.escape(str(target).lower())
+    is_target = re.fullmatch(rf"([^.]+\.)?{own}(\.branch_.*)?", shown.replace("`", "").lower())
+    return None if is_target else shown
 
 
 def _detail(

@@ -34,10 +34,12 @@ from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
 from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
 from floe_spark.commits import Commit
+from floe_spark.errors import translate
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
 from floe_spark.names import table_name
 from floe_spark.origins import Base, base_of
 from floe_spark.partitioning import partition_columns
+from floe_spark.pinning import Source, pinned
 from floe_spark.replacing import refuse_unpartitioned, replace_partitions, replace_rows, replace_table
 from floe_spark.upserts import keyed, merge
 
@@ -72,6 +74,7 @@ def write(
     conflict; a write whose answer was lost is looked up, and repeated only where it cannot land twice.
 
     Args:
+        frame: Stored with the rows that it shows when the write begins; a view that it was made from may be replaced.
         mode: append; overwrite (the table, or what one of the next three says); upsert by `keys`.
         slice: The rows to replace; rows of `frame` outside of it are refused.
         overwrite_filter: The same by a filter such as `city = 'Oslo' AND day >= '2026-01-01'`.
@@ -122,7 +125,7 @@ def write_request(frame: DataFrame, request: WriteRequest) -> WriteResult:
         op.event("validating")
         table = manager.find_table(identifier)
         check_branch(table, identifier, request.branch)
-        result = _create(request, frame, op) if table is None else _write_existing(request, frame, table, op)
+        result = _done_before(request, table) or _write_pinned(request, frame, table, op)
         op.event("committed")
         op.set(
             num_rows=result.snapshot.count("added-records"),
@@ -132,14 +135,36 @@ def write_request(frame: DataFrame, request: WriteRequest) -> WriteResult:
         return replace(result, seconds=op.seconds())
 
 
-def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResult:
+def _done_before(request: WriteRequest, table: Table | None) -> WriteResult | None:
+    """The result of this write if its id is in the history of the branch."""
+    done = find_writes(table, request.write_id, branch=request.branch) if table is not None else []
+    if not done:
+        return None
+    return WriteResult(doubt.only_one(done, request.identifier), SchemaChange(), deduplicated=True)
+
+
+def _write_pinned(request: WriteRequest, given: DataFrame, table: Table | None, op: Operation) -> WriteResult:
+    """Every frame enters here, and is read nowhere else: what is checked, written and reported are the same rows."""
+    with contextlib.ExitStack() as stack:
+        try:
+            source = stack.enter_context(pinned(given))
+        except Exception as exc:
+            error = translate(exc, f"spark.{request.mode.value}", request.identifier)
+            if error is None:
+                raise
+            raise error from exc
+        return _create(request, source, op) if table is None else _write_existing(request, source, table, op)
+
+
+def _create(request: WriteRequest, source: Source, op: Operation) -> WriteResult:
     """Create the table with its first rows in one commit."""
+    frame = source.frame
     schema = data_schema(frame)
     partition_spec(request.partition_by, schema)  # refuses what cannot be, before anything happens
     guard = _guard(request, frame, schema)
     columns = partition_columns(request.partition_by)
     if columns is None:
-        return _create_empty_first(request, frame, schema, op)
+        return _create_empty_first(request, source, schema, op)
     if request.mode is WriteMode.UPSERT:
         rows = keyed(frame, request, schema)
         _refuse_strays(_guard(request, rows, schema))
@@ -152,7 +177,7 @@ def _create(request: WriteRequest, frame: DataFrame, op: Operation) -> WriteResu
         writer = _creator(commit, rows, columns)
         snapshot = commit.run(lambda _: writer.create())
     except TableAlreadyExistsError as exc:
-        return _write_to_the_others(request, frame, op, exc)
+        return _write_to_the_others(request, source, op, exc)
     return WriteResult(snapshot, SchemaChange(), created=True)
 
 
@@ -172,39 +197,39 @@ def _creator(commit: Commit, rows: DataFrame, columns: Sequence[Column]) -> Data
     return writer.partitionedBy(*columns) if columns else writer
 
 
-def _create_empty_first(request: WriteRequest, frame: DataFrame, schema: Schema, op: Operation) -> WriteResult:
+def _create_empty_first(request: WriteRequest, source: Source, schema: Schema, op: Operation) -> WriteResult:
     """Create a table whose partitions Spark's writer has no words for: empty, and then its first rows in a commit."""
     try:
         table = request.manager.create_table(
             request.identifier, schema, partition_by=request.partition_by, properties=request.new_table_properties
         )
     except TableAlreadyExistsError as exc:
-        return _write_to_the_others(request, frame, op, exc)
+        return _write_to_the_others(request, source, op, exc)
     with _telling("the table had been created before, and stays"):
-        result = _write_existing(request, frame, table, op)
+        result = _write_existing(request, source, table, op)
     return replace(result, created=True)
 
 
 def _write_to_the_others(
-    request: WriteRequest, frame: DataFrame, op: Operation, refusal: TableAlreadyExistsError
+    request: WriteRequest, source: Source, op: Operation, refusal: TableAlreadyExistsError
 ) -> WriteResult:
     """Write to the table that another writer created first: rows are added to it, but none are replaced."""
     table = request.manager.find_table(request.identifier)
     if table is None:  # dropped again, or the name is taken by something that is not a table
         raise refusal
-    if request.mode is not WriteMode.APPEND and not find_writes(table, request.write_id, branch=request.branch):
+    if request.mode is not WriteMode.APPEND and _done_before(request, table) is None:
         raise created_by_another(request.identifier) from refusal
-    return _write_existing(request, frame, table, op)
+    return _write_existing(request, source, table, op)
 
 
-def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: Operation) -> WriteResult:
+def _write_existing(request: WriteRequest, source: Source, table: Table, op: Operation) -> WriteResult:
     manager, identifier = request.manager, request.identifier
-    done = find_writes(table, request.write_id, branch=request.branch)
+    done = _done_before(request, table)
     if done:
-        return WriteResult(doubt.only_one(done, identifier), SchemaChange(), deduplicated=True)
+        return done
     manager.refuse_moved(table, identifier)
     check_table(request, table)
-    frame = spelt_alike(frame, table.schema())
+    frame = spelt_alike(source.frame, table.schema())
     schema = as_in(table.schema(), data_schema(frame))
     if request.slice is not None:
         slice_filter(request.slice, schema)  # refuses a wrong partition column before the schema changes
@@ -212,7 +237,7 @@ def _write_existing(request: WriteRequest, frame: DataFrame, table: Table, op: O
         _check_filter(request, table.schema(), schema)
     if request.dynamic_partitions:
         refuse_unpartitioned(request, table)
-    base = base_of(request, frame, table)
+    base = base_of(request, source.given, table)
     rows = keyed(frame, request, schema, table.schema()) if request.mode is WriteMode.UPSERT else frame
     change = manager.evolve_for(identifier, schema, table=table, evolve=request.evolve)
     if change:
