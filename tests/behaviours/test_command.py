@@ -86,7 +86,8 @@ def test_the_doctor_finds_everything_well_and_leaves_nothing_behind(starter: Pat
     examined = floe("doctor", "--json", cwd=starter)
     report = json.loads(examined.stdout)
     assert examined.returncode == 0, report
-    assert [check["name"] for check in report["checks"]] == ["java", "catalog", "storage", "place", "spark", "tables"]
+    names = [check["name"] for check in report["checks"]]
+    assert names == ["java", "catalog", "storage", "place", "timestamps", "spark", "tables"]
     assert all(check["ok"] for check in report["checks"])
     assert sorted(path for path in (starter / ".floe" / "warehouse").rglob("*") if path.is_file()) == before
     assert tables(starter).catalog_plugin.list_namespaces() == ["bronze", "gold"]

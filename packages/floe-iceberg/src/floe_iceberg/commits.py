@@ -40,6 +40,7 @@ from floe_iceberg.replacing import Replacement
 from floe_iceberg.schema import SchemaChange, apply_to, plan_change
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, Stager, read_rows
+from floe_iceberg.timestamps import stamped
 from floe_iceberg.types import Fitting
 from floe_iceberg.write_request import (
     WriteRequest,
@@ -104,7 +105,9 @@ class _OneCommit(Transaction):
     def commit_transaction(self) -> Table:
         requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
         try:
-            self._table._do_commit(updates=self._updates, requirements=requirements)
+            # Whatever the catalog does with it, the timestamp comes from here.
+            updates = stamped(self._updates, self._table.metadata)
+            self._table._do_commit(updates=updates, requirements=requirements)
         except ValueError as exc:
             # Somebody wrote to another branch: the head asserted is right, the snapshot's place in the order is not.
             if "sequence number" in str(exc):

@@ -20,6 +20,7 @@ from floe_core.words import counted, human_bytes
 from floe_iceberg.leases import is_lease
 from floe_iceberg.purge import is_shared
 from floe_iceberg.retention import Expiring, expiring, held_by_cursor, of_ms, to_ms
+from floe_iceberg.timestamps import GRACE_MS, disorder, latest_ms
 
 __all__ = ["LAST_MAINTENANCE", "Finding", "Light", "TableFacts", "cutoff_ms", "findings", "look"]
 
@@ -63,6 +64,8 @@ class TableFacts:
     held_by: tuple[str, datetime] | None = None
     has_statistics: bool = False
     shares_files: bool = False
+    disorder: str | None = None  # why Spark cannot load the table: its timestamps
+    stamped_ahead: datetime | None = None  # its latest timestamp, where that is in the future
 
     @property
     def delete_ratio(self) -> float:
@@ -144,6 +147,8 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
         "held_by": None,
         "has_statistics": metadata.current_snapshot_id in {one.snapshot_id for one in metadata.statistics},
         "shares_files": is_shared(table),
+        "disorder": disorder(metadata),
+        "stamped_ahead": _moment(latest_ms(metadata)) if latest_ms(metadata) - now_ms > GRACE_MS else None,
     }
     asked_ms = to_ms(now - policy.expire.older_than)
     if cursor is not None and cursor[1] < asked_ms:
@@ -241,10 +246,10 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Finding]:
     """What is to be said about the table, worst first; nothing if all is well."""
+    found = _of_clocks(name, facts)
     if not policy.enabled:
-        return []  # somebody chose to leave it alone
+        return found  # somebody chose to leave it alone
     maintain = f"floe maintain run --table {name} --only"
-    found: list[Finding] = []
     if facts.compactable_files:
         urgent = facts.compactable_files >= 1000 or facts.delete_ratio >= 0.3
         better = "fewer, larger or without deletes" if facts.delete_files else "fewer and larger"
@@ -302,3 +307,28 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
         )
     order = [Light.RED, Light.YELLOW, Light.GREEN]
     return sorted(found, key=lambda one: order.index(one.light))
+
+
+def _of_clocks(name: str, facts: TableFacts) -> list[Finding]:
+    """Timestamps that a wrong clock left behind."""
+    found: list[Finding] = []
+    if facts.disorder is not None:
+        found.append(
+            Finding(
+                Light.RED,
+                f"Spark cannot load it: {facts.disorder}, because the clock of a writer went back. The next commit "
+                f"through Floe repairs it",
+                f"floe maintain run --table {name}",
+            )
+        )
+    if facts.stamped_ahead is not None:
+        found.append(
+            Finding(
+                Light.RED,
+                f"its latest timestamp is {facts.stamped_ahead:%Y-%m-%d %H:%M} UTC, in the future of this clock: until "
+                f"then Spark cannot write to it, new snapshots are stamped after it, and as_of and expiry by age count "
+                f"from there",
+                "set the clocks of its writers (NTP) and wait, or copy its rows into a new table",
+            )
+        )
+    return found

@@ -16,6 +16,8 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -35,6 +37,7 @@ from floe_iceberg.errors import sql_state, translated
 from floe_iceberg.local_storage import usable_path
 from floe_iceberg.locations import fresh_location, is_taken, taken
 from floe_iceberg.sqlite import SqliteFile
+from floe_iceberg.timestamps import in_order, now_ms, stamped
 
 __all__ = ["SqlCatalogPlugin"]
 
@@ -188,6 +191,20 @@ class _NestedCatalog(SqlCatalog):
         del err
         *levels, name = SqlCatalog.identifier_to_tuple(identifier)
         return ".".join(levels), name  # as the catalog's own rows name them
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        """Every commit leaves timestamps that Spark can load, whatever this clock says and others left behind."""
+        base = current_table.metadata if current_table is not None else None
+        stamps = updates if base is None else stamped(updates, base)
+        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, stamps)
+        staged.metadata = in_order(staged.metadata, now_ms())
+        return staged
 
 
 def _postgres(address: PostgresAddress) -> _Database:

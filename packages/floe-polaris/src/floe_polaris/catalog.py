@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +30,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from floe_core.errors import FloeError, FloeStorageError, NamespaceNotFoundError, PermissionDeniedError
@@ -38,6 +39,8 @@ from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
+from floe_iceberg.retention import of_ms
+from floe_iceberg.timestamps import latest_ms, stamped
 from floe_polaris.answers import Asked
 from floe_polaris.failures import Server, address, is_transient, retry_after, shown, status_of, was_not_sent
 from floe_polaris.files import VendedFileIO, vended_by
@@ -49,8 +52,8 @@ __all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers", "to
 # A property of every table made here: whether a table that is there is the one that was asked for.
 CREATE_ID = "floe.create-id"
 _DELEGATION = "X-Iceberg-Access-Delegation"
-# Iceberg lets clocks differ by a minute.
-_CLOCK_TOLERANCE = 60.0
+# How Polaris and SeaweedFS refuse a change that would precede the last one.
+_REFUSED_TIMESTAMP = re.compile(r"(?i)invalid (update|snapshot) timestamp|expected sorted \w+ log")
 
 Result = TypeVar("Result")
 
@@ -270,6 +273,8 @@ class PolarisCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Sent once: whoever commits finds out what became of it."""
         send: Callable[..., CommitTableResponse] = super().commit_table
+        latest = latest_ms(table.metadata)
+        updates = stamped(updates, table.metadata, after=latest)
         try:
             return self._retry.once(lambda: self._entered(lambda: send(table, requirements, updates)))
         except ValidationError as exc:
@@ -286,12 +291,9 @@ class PolarisCatalog(RestCatalog):
             conflict = kind in ("CommitFailedException", "CommitConflictException", "ConflictException")
             if conflict or "sequence number" in str(exc):  # the latter: somebody committed to another branch
                 raise CommitFailedException(str(exc)) from exc
-            if "timestamp" in str(exc) and abs(self.clock_skew) > _CLOCK_TOLERANCE:
-                raise FloeStorageError(
-                    f"this machine's clock is {abs(self.clock_skew):.0f} s "
-                    f"{'behind' if self.clock_skew > 0 else 'ahead of'} the catalog's, and Iceberg takes no snapshot "
-                    f"from before the last one. Nothing was committed: set the clock (NTP), then run it again"
-                ) from exc
+            if _REFUSED_TIMESTAMP.search(str(exc)):
+                made = [one.snapshot.timestamp_ms for one in updates if isinstance(one, AddSnapshotUpdate)]
+                raise _refused_timestamp(exc, ".".join(table.name()), latest, made) from exc
             raise
         finally:
             self._http.headers.pop("Authorization", None)  # PyIceberg leaves a table's own token there, for everybody
@@ -487,6 +489,25 @@ def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
     """What every request to this catalog carries besides its token."""
     realm = settings.realm if isinstance(settings, PolarisCatalogConfig) else None
     return {} if realm is None else {"Polaris-Realm": realm}
+
+
+def _refused_timestamp(exc: Exception, name: str, latest: int, made: list[int]) -> Exception:
+    """What it means that the server takes no change stamped like this; `made` are the stamps of its new snapshots."""
+    ahead = next((one for one in made if f"log entry at {one}" in str(exc)), None)
+    if ahead is not None:
+        return FloeStorageError(
+            f"the new snapshot of '{name}' is stamped {of_ms(ahead):%Y-%m-%d %H:%M:%S} UTC, ahead of the catalog "
+            f"server's clock, and the catalog takes none from the future. Nothing was committed: set this machine's "
+            f"clock (NTP), then run it again"
+        )
+    if made:  # stamped after the table as it was loaded: somebody changed it since
+        return CommitFailedException(str(exc))
+    return FloeStorageError(
+        f"'{name}' was last changed at {of_ms(latest):%Y-%m-%d %H:%M:%S} UTC by its timestamps, ahead of the catalog "
+        f"server's clock; until then the server takes no change of its refs, schema or properties, and none from "
+        f"Spark. Nothing was committed. Arrow writes are taken. Check the clocks of the server and of the writers, or "
+        f"wait"
+    )
 
 
 def _not_again(failure: Exception) -> bool | None:

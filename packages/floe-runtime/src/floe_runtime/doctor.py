@@ -54,12 +54,13 @@ def examine(artifacts: CompiledArtifacts) -> Iterator[Finding]:
         ("catalog", _catalog),
         ("storage", _storage),
         ("place", _place),
+        ("timestamps", _timestamps),
         ("spark", _spark),
         ("tables", _probe),
     ):
         finding = _try(name, partial(check, lake))
         yield finding
-        if not finding.ok and name != "place":
+        if not finding.ok and name not in ("place", "timestamps"):
             return
 
 
@@ -124,11 +125,44 @@ def _storage(lake: Lake) -> str:
 def _place(lake: Lake) -> str:
     """Iceberg keeps absolute paths: a local lake that was moved or copied still points to where it was."""
     count = 0
-    for namespace in _all_namespaces(lake):
-        for identifier in lake.tables.list_tables(Namespace.from_string(namespace)):
-            count += 1
-            lake.tables.refuse_moved(lake.tables.load_table(identifier), identifier)
+    for identifier in _all_tables(lake):
+        count += 1
+        lake.tables.refuse_moved(lake.tables.load_table(identifier), identifier)
     return f"{count} tables are where the catalog says" if count else "no tables yet"
+
+
+def _timestamps(lake: Lake) -> str:
+    """Tables that a wrong clock left in a state in which Spark cannot load them, or cannot write to them."""
+    from floe_iceberg.timestamps import GRACE_MS, disorder, latest_ms, now_ms
+
+    unsorted: list[str] = []
+    ahead: list[str] = []
+    for identifier in _all_tables(lake):
+        metadata = lake.tables.load_table(identifier).metadata
+        if disorder(metadata) is not None:
+            unsorted.append(str(identifier))
+        elif latest_ms(metadata) - now_ms() > GRACE_MS:
+            ahead.append(str(identifier))
+    problems = []
+    if unsorted:
+        named = "".join(f" --table {one}" for one in unsorted)
+        problems.append(
+            f"Spark cannot load {', '.join(unsorted)}: the clock of a writer went back. The next commit through Floe "
+            f"repairs a table, such as: floe maintain run{named}"
+        )
+    if ahead:
+        problems.append(
+            f"Spark cannot write to {', '.join(ahead)}: stamped in the future of this clock. Set the clocks (NTP), and "
+            f"see: floe tables health"
+        )
+    if problems:
+        raise FloeError(". ".join(problems))
+    return "the timestamps of all tables are in order"
+
+
+def _all_tables(lake: Lake) -> Iterator[TableIdentifier]:
+    for namespace in _all_namespaces(lake):
+        yield from lake.tables.list_tables(Namespace.from_string(namespace))
 
 
 def _all_namespaces(lake: Lake) -> Iterator[str]:

@@ -34,10 +34,11 @@ from floe_core.errors import (
 )
 from floe_core.models import SnapshotInfo, WriteMode
 from floe_core.telemetry import Operation
-from floe_iceberg import commits, doubt, patience, refs
+from floe_iceberg import commits, doubt, patience, refs, timestamps
 from floe_iceberg.doubt import Outcome, Verdict
 from floe_iceberg.errors import translated
 from floe_iceberg.replacing import NOTHING, Finder, Replacement, state_of
+from floe_iceberg.retention import of_ms
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, files_since
 from floe_iceberg.write_request import WriteRequest, check_table, unmarked
@@ -190,9 +191,11 @@ class Commit:
             with attempt:
                 # A new name each time: one whose answer was lost may still come to be, and ages out by itself.
                 name, identifier = refs.staging_branch(time.time()), self.request.identifier
+                present = self._loaded()
+                self._await_clock(present, head)
                 with translated("stage", identifier):
                     refs.create_ref(
-                        self._loaded(),
+                        present,
                         identifier,
                         name,
                         SnapshotRefType.BRANCH,
@@ -202,6 +205,19 @@ class Commit:
                         + timedelta(seconds=max(0.0, time.time() - head.timestamp_ms / 1000)),
                     )
         return name
+
+    def _await_clock(self, table: Table, head: Snapshot) -> None:
+        """Java stamps its snapshot with its own clock and refuses one more than a minute before the last."""
+        last = max(head.timestamp_ms, *(one.timestamp_ms for one in table.metadata.snapshot_log[-1:]), 0)
+        ahead = last - timestamps.now_ms()
+        if ahead > timestamps.GRACE_MS:
+            raise FloeStorageError(
+                f"the last snapshot of '{self.request.identifier}' is stamped {of_ms(last):%Y-%m-%d %H:%M:%S} UTC, in "
+                f"the future of this clock, and Spark can add none before then; nothing was written. Set the clock "
+                f"(NTP), write Arrow data, whose snapshot is stamped after it, or copy the rows into a new table"
+            )
+        if ahead >= 0:
+            time.sleep((ahead + 1) / 1000)
 
     def _staged_for(self) -> timedelta:
         """How long a branch that its write left behind stays: longer than a write may take."""

@@ -79,8 +79,16 @@ _STORE_WORDS = re.compile(
     r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|RequestTimeTooSkewed|\bAccessDenied"
     r"|token has expired[^\n]*Service: S3|Exception: [^\n]*Service: S3, Status Code: 40[13]"
 )
-# What the files say when they cannot be reached at all.
+# What the files say when they cannot be reached at all, and what Iceberg says of timestamps.
 _BY_WORDS: tuple[tuple[str, type[floe.FloeStorageError], str], ...] = (
+    (
+        r"Invalid update timestamp|\[BUG\] Expected sorted",
+        floe.FloeStorageError,
+        (
+            "Iceberg refuses the timestamps of '{name}' ({reason}): Spark's clock is behind its last commit, or a "
+            "writer's clock went back. Set the clocks (NTP), and see: floe tables health --table {name}"
+        ),
+    ),
     (
         r"No FileSystem for scheme",
         floe.FloeStorageError,

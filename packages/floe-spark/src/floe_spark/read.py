@@ -18,6 +18,7 @@ from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import names_of
 from floe_iceberg.incremental import refuse_past
 from floe_iceberg.slices import slice_filter
+from floe_iceberg.timestamps import refuse_disorder
 from floe_spark.errors import translate
 from floe_spark.filters import column_path, filter_condition
 from floe_spark.names import table_name
@@ -71,6 +72,7 @@ def reading(
         checked = manager.scan(
             identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
         )
+        refuse_disorder(checked.table_metadata, identifier)
         head, name = checked.snapshot(), table_name(manager.catalog_name, identifier)
         try:
             if since is not None:

@@ -187,12 +187,15 @@ class Maintenance:
         plan = self._planned(identifier, only)
         if isinstance(plan, TableOutcome):
             return plan
-        if not plan.steps:
+        # To take the lease is a commit, which repairs the timestamps.
+        repairs = plan.policy.enabled and plan.facts.disorder is not None
+        if not plan.steps and not repairs:
             return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
         waiting = self._waiting(identifier)
         if waiting is not None:
             return waiting
-        self._start()
+        if plan.steps:
+            self._start()
         reports: list[Report] = []
         try:
             with leased(
