@@ -451,5 +451,10 @@ def test_few_events_tell_about_many(count: int) -> None:
             read.extend(places)
             return [truth[place] for place in places]
 
-        assert spread(count, judge) == truth
+        assert spread(count, judge, samples=64) == truth
         assert len(read) == len(set(read)) <= 64 + 1 + 2 * 8
+
+
+def test_every_event_is_read_unless_a_sample_is_asked_for() -> None:
+    truth = [place == 100 for place in range(1000)]  # between two of 64 samples
+    assert spread(1000, lambda places: [truth[place] for place in places]) == truth

@@ -35,8 +35,10 @@ __all__ = ["Difference", "find_differences"]
 
 # The one tag of materializations that Dagster indexes; Floe's IO manager gives it the snapshot id.
 _DATA_VERSION = "dagster/data_version"
-# How many events of an asset are read at first where the index does not decide; each takes about a millisecond.
+# How many events of an asset a quick comparison reads at first where the index does not decide.
 _SAMPLES = 64
+# How many are read by one query; databases limit the number of values in one.
+_READ_AT_ONCE = 1000
 # Stands for the partition of an asset that has none.
 _WHOLE = ""
 
@@ -66,9 +68,19 @@ class _Records:
 
 
 def find_differences(
-    definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts, instance: DagsterInstance
+    definitions: Definitions,
+    assets: Collection[AssetKey],
+    artifacts: CompiledArtifacts,
+    instance: DagsterInstance,
+    *,
+    quick: bool = False,
 ) -> list[Difference]:
-    """The differences of these assets, upstream first. Those that Floe's IO manager does not store are left out."""
+    """The differences of these assets, upstream first. Those that Floe's IO manager does not store are left out.
+
+    Args:
+        quick: Read a sample of the events that the index does not decide, which take about a millisecond each. Enough
+            for a warning: a loss between two samples may escape.
+    """
     graph = definitions.resolve_asset_graph()
     chosen = [key for key in graph.toposorted_asset_keys if key in assets]
     makers = {id(one): one for one in map(graph.assets_def_for_key, chosen)}
@@ -80,7 +92,7 @@ def find_differences(
             if records.snapshots:
                 # Its settings may be environment variables, which Dagster resolves.
                 with build_resources({"manager": stored.manager}, instance=instance) as opened:
-                    found += _differences(stored, opened.manager, records)
+                    found += _differences(stored, opened.manager, records, _SAMPLES if quick else None)
     return found
 
 
@@ -95,10 +107,12 @@ def _of_partitions(key: AssetKey, partitions: PartitionsDefinition[str], instanc
 
     def read(names: Sequence[str]) -> list[RecordedWrite]:
         chosen = [ids[name] for name in names]
-        records = instance.fetch_materializations(
-            AssetRecordsFilter(asset_key=key, storage_ids=chosen), limit=len(chosen)
-        ).records
-        found = {one.storage_id: one.asset_materialization for one in records}
+        found: dict[int, AssetMaterialization | None] = {}
+        for start in range(0, len(chosen), _READ_AT_ONCE):
+            some = chosen[start : start + _READ_AT_ONCE]
+            wanted = AssetRecordsFilter(asset_key=key, storage_ids=some)
+            records = instance.fetch_materializations(wanted, limit=len(some)).records
+            found |= {one.storage_id: one.asset_materialization for one in records}
         return [_recorded(found.get(one)) for one in chosen]
 
     return _Records({name: tags.get(name, {}).get(_DATA_VERSION) for name in ids}, places, read)
@@ -125,14 +139,16 @@ def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
     )
 
 
-def _differences(stored: StoredAsset, manager: IcebergIOManager, records: _Records) -> Iterator[Difference]:
+def _differences(
+    stored: StoredAsset, manager: IcebergIOManager, records: _Records, samples: int | None
+) -> Iterator[Difference]:
     """The differences of one asset, one for each reason."""
     table = lake_of(manager.lake, manager.table_manager).tables.find_table(stored.table)
     branch = stored.options.branch or manager.branch or MAIN_BRANCH
     history = None if table is None else BranchHistory(table, branch)
     losses: Mapping[str, Loss | None] = dict.fromkeys(records.snapshots, Loss.DROPPED)
     if history is not None:
-        losses = _without_others(_losses(history, records), history, records, stored.name)
+        losses = _without_others(_losses(history, records, samples), history, records, stored.name)
     for reason in Loss:
         lost = tuple(name for name, loss in losses.items() if loss is reason)
         if lost:
@@ -146,14 +162,14 @@ def _differences(stored: StoredAsset, manager: IcebergIOManager, records: _Recor
             )
 
 
-def _losses(history: BranchHistory, records: _Records) -> dict[str, Loss | None]:
+def _losses(history: BranchHistory, records: _Records, samples: int | None) -> dict[str, Loss | None]:
     """Which recorded writes are lost; events are read only where the index does not show that the table holds them."""
     doubtful = [name for name, snapshot_id in records.snapshots.items() if snapshot_id not in history.snapshot_ids]
 
     def judge(places: Sequence[int]) -> list[Loss | None]:
         return [history.loss_of(one) for one in records.read([doubtful[place] for place in places])]
 
-    return dict(zip(doubtful, spread(len(doubtful), judge), strict=True))
+    return dict(zip(doubtful, spread(len(doubtful), judge, samples=samples), strict=True))
 
 
 def _without_others(
@@ -168,15 +184,18 @@ def _without_others(
     return {name: loss for name, loss in losses.items() if loss is not Loss.RECREATED or name not in held}
 
 
-def spread(count: int, judge: Callable[[Sequence[int]], Sequence[Verdict]]) -> list[Verdict]:
-    """A verdict for each of `count` events in a row, from few of them.
+def spread(
+    count: int, judge: Callable[[Sequence[int]], Sequence[Verdict]], *, samples: int | None = None
+) -> list[Verdict]:
+    """A verdict for each of `count` events in a row; from few of them if `samples` says how many to begin with.
 
-    Verdicts change where a table was created again or rolled back, which is seldom: between two events of the same
-    verdict all are taken to have it, and between two that differ the place of the change is searched.
+    Verdicts change where a table was created again or rolled back, which is rare: events between two samples of the
+    same verdict are assumed to have it, and between two that differ the place of the change is searched.
     """
     if not count:
         return []
-    places = sorted({*range(0, count, math.ceil(count / _SAMPLES)), count - 1})
+    step = 1 if samples is None else math.ceil(count / samples)
+    places = sorted({*range(0, count, step), count - 1})
     known: dict[int, Verdict] = {}
     while places:
         known.update(zip(places, judge(places), strict=True))

@@ -108,11 +108,11 @@ def run(
         fail(failure, as_json=False)
 
 
-def _differences(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
+def _differences(pipeline: Pipeline, assets: Sequence[AssetKey], *, quick: bool = False) -> list[Difference]:
     """Materializations that Dagster recorded and the tables do not hold."""
     from floe_dagster.differences import find_differences
 
-    return find_differences(pipeline.definitions, assets, pipeline.artifacts, pipeline.instance)
+    return find_differences(pipeline.definitions, assets, pipeline.artifacts, pipeline.instance, quick=quick)
 
 
 def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
@@ -120,7 +120,7 @@ def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Differenc
     from floe_core.errors import FloeError
 
     try:
-        found = _differences(pipeline, assets)
+        found = _differences(pipeline, assets, quick=True)
     except FloeError as exc:
         _warn(f"the tables could not be compared with Dagster's history: {exc}")
         return []
