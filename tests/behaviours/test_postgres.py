@@ -200,9 +200,16 @@ def test_the_files_may_be_in_s3(
         arrow.write(table, events(0), mode="append")
         read = spark.do(_append_beside, project.root, table, events(1))
         assert rows_of(read) == rows_of(arrow.read(table)) == rows_of(events(0, 1))
-        assert (
-            arrow.lake.tables.load_table(table).location() == f"s3://{OTHER_BUCKET}/{table.namespace[0]}/{table.name}"
-        )
+        place = f"s3://{OTHER_BUCKET}/{table.namespace[0]}/{table.name}"
+        assert arrow.lake.tables.load_table(table).location() == place
+        # Another catalog in the same database and bucket keeps its files apart.
+        catalog = project.catalog.model_copy(update={"name": "other"})
+        other = ArrowEngine(Lake(project.model_copy(update={"catalog": catalog}).at(project.root)))
+        assert not other.lake.tables.table_exists(table)
+        other.write(table, events(2), mode="append")
+        assert other.lake.tables.load_table(table).location().startswith(f"{place}-")
+        other.lake.tables.drop_table(table, purge=True)
+        assert rows_of(arrow.read(table)) == rows_of(events(0, 1))
 
 
 # Many at once ----------------------------------------------------------------------------------------------------

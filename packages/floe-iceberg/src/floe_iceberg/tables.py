@@ -417,7 +417,7 @@ class IcebergTableManager(PhysicalMaintenance):
         """Remove the table from the catalog; `purge` deletes the files that its metadata leads to, and sees them gone.
 
         A catalog server does not tell whether a table is registered a second time: purging one name takes the files
-        of the other. The embedded catalog refuses it.
+        of the other. An SQLite or PostgreSQL catalog refuses it, whatever the name of the other table's catalog is.
         """
         with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
             if not purge:
