@@ -18,17 +18,18 @@ from pyarrow.parquet import ParquetWriter
 from pyiceberg.avro.decoder_fast import CythonBinaryDecoder
 from pyiceberg.expressions import AlwaysTrue, EqualTo, LessThan
 from pyiceberg.expressions.visitors import residual_evaluator_of
+from pyiceberg.manifest import PartitionFieldStats
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
+from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField, StringType
 from tests.lakes import open_manager
 
 from floe_core.errors import ConfigurationError, FloeStorageError, PartitionMismatchError, SchemaEvolutionError
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
-from floe_iceberg import IcebergTableManager, staging
+from floe_iceberg import IcebergTableManager, partition_values, staging
 from floe_iceberg.changes import AddColumn, ColumnChange, RenameColumn
 from floe_iceberg.schema import to_iceberg_schema
 
@@ -144,6 +145,10 @@ def test_pyiceberg_still_needs_its_partition_values_mended() -> None:
     assert CythonBinaryDecoder(struct.pack("<d", 0.1)).read_double() != 0.1, "_read_double can go"
     with pytest.raises(ValueError, match="NaN"):
         EQUAL("x", math.nan)  # otherwise _partition_predicate can go
+    stats = PartitionFieldStats(DoubleType())
+    for zero in (0.0, -0.0):
+        partition_values._summarise_theirs(stats, zero)
+    assert str(stats._min) == "0.0", "_summarise can go"
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "n"))
     schema = Schema(NestedField(1, "n", LongType()))
     theirs: Any = type(residual_evaluator_of(spec, AlwaysTrue(), True, schema)).__bases__[0]

@@ -13,6 +13,8 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     BoundPredicate,
+    EqualTo,
+    In,
     LiteralPredicate,
     Not,
     NotEqualTo,
@@ -28,7 +30,7 @@ from pyiceberg.expressions import parser as language
 from pyiceberg.expressions.literals import FloatLiteral, Literal
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, rewrite_not, visit
 from pyiceberg.schema import Schema
-from pyiceberg.types import FloatType, IntegerType, LongType, TimestampType, TimestamptzType
+from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, TimestampType, TimestamptzType
 from pyparsing import ParseException
 
 from floe_core.errors import ConfigurationError
@@ -109,12 +111,30 @@ class _InSql(BooleanExpressionVisitor[BooleanExpression]):
 
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
         term = predicate.term
-        if isinstance(term, Reference) and isinstance(self._schema.find_field(term.name).field_type, FloatType):
+        kind = self._schema.find_field(term.name).field_type if isinstance(term, Reference) else None
+        if isinstance(kind, FloatType):
             predicate = _of_floats(predicate)
+        said = _with_both_zeros(predicate) if isinstance(kind, FloatType | DoubleType) else predicate
         if not isinstance(predicate, NotEqualTo | NotIn | NotStartsWith):
-            return predicate
+            return said
         not_null: Any = NotNull
-        return And(not_null(term), predicate)
+        return And(not_null(term), said)
+
+
+def _with_both_zeros(predicate: UnboundPredicate) -> BooleanExpression:
+    """The same, zero compared with `=`: a set of Arrow's holds 0.0 or -0.0, which are equal in SQL."""
+    if not isinstance(predicate, SetPredicate):
+        return predicate
+    zeros = [one for one in predicate.literals if one.value == 0]
+    if not zeros:
+        return predicate
+    equal: Any = EqualTo
+    unequal: Any = NotEqualTo
+    made: Any = type(predicate)
+    rest = made(predicate.term, predicate.literals - set(zeros))
+    if isinstance(predicate, In):
+        return Or(rest, equal(predicate.term, zeros[0]))
+    return And(rest, unequal(predicate.term, zeros[0]))
 
 
 def _of_floats(predicate: UnboundPredicate) -> UnboundPredicate:

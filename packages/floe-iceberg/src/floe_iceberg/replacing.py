@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeS
 from floe_core.models import WriteMode
 from floe_iceberg.conditions import matches
 from floe_iceberg.filters import is_negative
+from floe_iceberg.partition_values import partition_key
 from floe_iceberg.staging import Stager, read_rows
 from floe_iceberg.write_request import WriteRequest
 
@@ -80,14 +82,15 @@ def files_under(condition: BooleanExpression, branch: str) -> Finder:
     return find
 
 
-def files_of_partitions(partitions: set[Record], spec_id: int, branch: str) -> Finder:
+def files_of_partitions(partitions: Iterable[Record], spec_id: int, branch: str) -> Finder:
     """The files of a branch that may hold rows of these partitions: theirs, and all under other specs."""
+    keys = {partition_key(one) for one in partitions}
 
     def find(table: Table, at: int | None = None) -> list[FileScanTask]:
         return [
             task
             for task in files_under(AlwaysTrue(), branch)(table, at)
-            if task.file.spec_id != spec_id or task.file.partition in partitions
+            if task.file.spec_id != spec_id or partition_key(task.file.partition) in keys
         ]
 
     return find
@@ -172,8 +175,8 @@ def _replace_partitions(request: WriteRequest, table: Table, stager: Stager) -> 
             f"table '{request.identifier}' is not partitioned, so there are no partitions to replace; leave "
             f"dynamic_partitions out to replace the table. Nothing was written"
         )
-    partitions = set(stager.partitions)
-
+    partitions = stager.partitions
+    keys = {partition_key(one) for one in partitions}
     find = files_of_partitions(partitions, spec_id, request.branch)
     seen = files_at_first(request, table, find)
     removed = set()
@@ -182,10 +185,10 @@ def _replace_partitions(request: WriteRequest, table: Table, stager: Stager) -> 
             removed.add(task.file.file_path)
             continue
         parts = [part for batch in read_rows(stager.metadata, table.io, task) for part in stager.split(batch)]
-        if any(partition in partitions for partition, _ in parts):
+        if any(partition_key(partition) in keys for partition, _ in parts):
             removed.add(task.file.file_path)
             for partition, rows in parts:
-                if partition not in partitions:
+                if partition_key(partition) not in keys:
                     stager.add(rows)
     return Replacement(find, state_of(seen), frozenset(removed))
 

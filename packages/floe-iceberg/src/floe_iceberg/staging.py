@@ -30,7 +30,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
 from floe_core.errors import ConfigurationError, SchemaEvolutionError
-from floe_iceberg.partition_values import plain
+from floe_iceberg.partition_values import partition_key, plain
 from floe_iceberg.types import Fitting
 
 __all__ = ["Made", "Staged", "Stager", "files_since", "read_rows"]
@@ -108,24 +108,25 @@ class Stager:
         self._locations = load_location_provider(metadata.location, metadata.properties)
         self._waiting: dict[tuple[object, ...], _Waiting] = {}
         self._waiting_bytes = 0
-        self._keys: set[tuple[object, ...]] = set()
+        self._partitions: dict[tuple[object, ...], tuple[object, ...]] = {}  # their values, by key
         self._idle: list[_OpenFile] = []  # the longest idle first
         self._writing: dict[Future[None], tuple[_OpenFile, int]] = {}
         self._all: list[_OpenFile] = []
 
     @property
-    def partitions(self) -> set[Record]:
+    def partitions(self) -> list[Record]:
         """The partitions that rows were added to."""
-        return {self._record(key) for key in self._keys}
+        return [self._record(values) for values in self._partitions.values()]
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Record, pa.RecordBatch]]:
         """The rows of a batch by partition."""
-        return ((self._record(key), rows) for key, rows in self._by_partition(batch))
+        return ((self._record(values), rows) for values, rows in self._by_partition(batch))
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += len(batch)
-        for key, rows in self._by_partition(batch):
-            self._keys.add(key)
+        for values, rows in self._by_partition(batch):
+            key = partition_key(values)
+            self._partitions[key] = values
             waiting = self._waiting.setdefault(key, _Waiting())
             waiting.batches.append(rows)
             waiting.size += rows.nbytes
@@ -176,9 +177,9 @@ class Stager:
         for end in runs.run_ends.to_pylist():
             places = order.slice(start, end - start)
             first = places[0].as_py()
-            key = tuple(plain(one.dictionary[one.indices[first].as_py()].as_py()) for one in encoded)
+            values = tuple(plain(one.dictionary[one.indices[first].as_py()].as_py()) for one in encoded)
             # A copy, so that a few rows of a quiet partition do not hold the whole batch in memory.
-            yield key, batch if len(places) == len(batch) else batch.take(places)
+            yield values, batch if len(places) == len(batch) else batch.take(places)
             start = end
 
     def _partition_values(self, batch: pa.RecordBatch, number: int) -> pa.Array:
@@ -220,7 +221,7 @@ class Stager:
         for place, file in enumerate(self._idle):
             if file.key == key:
                 return self._idle.pop(place)
-        partition = self._key(key) if key else None
+        partition = self._key(self._partitions[key]) if key else None
         name = f"00000-{next(self._numbers)}-{self._write_uuid}.parquet"
         location = self._locations.new_data_location(name, partition)
         file = _OpenFile(
@@ -235,12 +236,12 @@ class Stager:
         self._all.append(file)
         return file
 
-    def _key(self, key: tuple[object, ...]) -> _Key:
-        values = [PartitionFieldValue(one, value) for one, value in zip(self._spec.fields, key, strict=True)]
-        return _Key(values, self._spec, self.schema)
+    def _key(self, values: tuple[object, ...]) -> _Key:
+        fields = [PartitionFieldValue(one, value) for one, value in zip(self._spec.fields, values, strict=True)]
+        return _Key(fields, self._spec, self.schema)
 
-    def _record(self, key: tuple[object, ...]) -> Record:
-        return self._key(key).partition
+    def _record(self, values: tuple[object, ...]) -> Record:
+        return self._key(values).partition
 
 
 @dataclass

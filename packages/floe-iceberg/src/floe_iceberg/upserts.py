@@ -45,7 +45,8 @@ def merge_rows(
     removed = set()
     matched = pa.nulls(0, pa.int64())
     names = stager.arrow_schema.names
-    updated = {name for name, place in zip(names, places_of(columns, names), strict=True) if place is not None}
+    given = {name for name, place in zip(names, places_of(columns, names), strict=True) if place is not None}
+    updated = given - {key}  # 0.0 finds the row of -0.0, which keeps its own
     for task in seen:
         rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
         places = pc.index_in(_plain(rows[key]), values)
@@ -106,6 +107,7 @@ def _check_keys(request: WriteRequest, key: str, values: pa.ChunkedArray) -> Non
         problems.append(f"{plain.null_count} {'row has' if plain.null_count == 1 else 'rows have'} no {key}")
     if pa.types.is_floating(plain.type) and (nans := pc.sum(pc.is_nan(plain)).as_py()):
         problems.append(f"{nans} {'row has' if nans == 1 else 'rows have'} NaN as {key}")
+        plain = plain.filter(pc.invert(pc.is_nan(plain)))
     counted = plain.drop_null().value_counts()
     twice = counted.filter(pc.greater(counted.field("counts"), 1))
     if len(twice):
@@ -135,6 +137,8 @@ def _plain(values: pa.ChunkedArray) -> pa.Array:
     whole = values.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
+    if pa.types.is_floating(whole.type):
+        return pc.add(whole, pa.scalar(0.0, whole.type))  # 0.0 and -0.0 are one key; by their bits they would be two
     return whole.storage if isinstance(whole, pa.ExtensionArray) else whole
 
 

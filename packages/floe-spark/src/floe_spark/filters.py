@@ -106,24 +106,31 @@ class _ToColumn(BoundBooleanExpressionVisitor[Column]):
     def visit_not_nan(self, term: BoundTerm) -> Column:
         return self._not_nan(term)
 
+    # 0.0 and -0.0 are equal to Spark, but Iceberg, which plans files by the same condition, puts -0.0 before 0.0.
+    # Each comparison with zero therefore names the one of the two that leaves both on the same side.
     def visit_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        if _is_zero(term, literal):
+            return (self._column(term) >= _of(term, -0.0)) & (self._column(term) <= _of(term, 0.0))
         return self._column(term) == _of(term, literal)
 
     def visit_not_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
+        if _is_zero(term, literal):
+            beside = (self._column(term) < _of(term, -0.0)) | (self._column(term) > _of(term, 0.0))
+            return self._column(term).isNotNull() & (beside | self.visit_is_nan(term))
         return self._column(term).isNotNull() & (self._column(term) != _of(term, literal))
 
     def visit_greater_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._without_nan(term, self._column(term) > _of(term, literal))
+        return self._without_nan(term, self._column(term) > _of(term, literal, zero=0.0))
 
     def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._without_nan(term, self._column(term) >= _of(term, literal))
+        return self._without_nan(term, self._column(term) >= _of(term, literal, zero=-0.0))
 
     # Iceberg puts NULL before all values: without these words a partition of NULL would be less than anything.
     def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term).isNotNull() & (self._column(term) < _of(term, literal))
+        return self._column(term).isNotNull() & (self._column(term) < _of(term, literal, zero=-0.0))
 
     def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term).isNotNull() & (self._column(term) <= _of(term, literal))
+        return self._column(term).isNotNull() & (self._column(term) <= _of(term, literal, zero=0.0))
 
     def visit_in(self, term: BoundTerm, literals: set[Any]) -> Column:
         return self._column(term).isin([_of(term, one) for one in literals])
@@ -237,8 +244,15 @@ def _text(value: Any, kind: IcebergType) -> str:
     return str(value)
 
 
-def _of(term: BoundTerm, literal: object) -> Column:
-    return _literal(literal.value if isinstance(literal, Literal) else literal, term.ref().field.field_type)
+def _of(term: BoundTerm, literal: object, *, zero: float | None = None) -> Column:
+    """The value of a literal; instead of a zero among floats, the one given."""
+    value = literal.value if isinstance(literal, Literal) else literal
+    return _literal(zero if zero is not None and _is_zero(term, literal) else value, term.ref().field.field_type)
+
+
+def _is_zero(term: BoundTerm, literal: object) -> bool:
+    value = literal.value if isinstance(literal, Literal) else literal
+    return isinstance(term.ref().field.field_type, FloatType | DoubleType) and value == 0
 
 
 def _literal(value: Any, kind: IcebergType) -> Column:

@@ -18,7 +18,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
-from pyiceberg.types import NestedField, UUIDType
+from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -73,7 +73,9 @@ def partition_values(catalog: str, table: Table) -> dict[str, Column]:
         elif function is not None:
             value = f"{functions}.{function}({path})"
         elif isinstance(transform, IdentityTransform):
-            value = path
+            # As text, 0.0 and -0.0 are two, as they are two partitions of Iceberg's.
+            is_float = isinstance(table.schema().find_type(field.source_id), FloatType | DoubleType)
+            value = f"CAST({path} AS STRING)" if is_float else path
         else:  # void: the field was dropped from the spec
             continue
         values[f"__floe_partition_{number}"] = F.expr(value)

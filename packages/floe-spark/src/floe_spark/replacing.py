@@ -96,7 +96,7 @@ def replace_partitions(commit: Commit, frame: DataFrame, table: Table, base: Bas
             commit.writer(frame.limit(0), branch).append()
 
     def finder(added: Sequence[DataFile]) -> Finder:
-        return files_of_partitions({file.partition for file in added}, table.spec().spec_id, commit.request.branch)
+        return files_of_partitions([file.partition for file in added], table.spec().spec_id, commit.request.branch)
 
     return commit.run(act, finder=finder)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -47,13 +49,20 @@ def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
     columns = [F.col(quoted(key)) for key in request.keys]
     counted = rows.groupBy(*columns).agg(F.count(F.lit(1)).alias("__rows"))
     missing = F.greatest(*(column.isNull() for column in columns), F.lit(False))
-    twice = ~missing & (F.col("__rows") > 1)
-    totals = counted.agg(F.sum(F.when(missing, F.col("__rows"))), F.count(F.when(twice, 1))).collect()[0]
-    without, repeated = int(totals[0] or 0), int(totals[1])
+    floats = {name.lower() for name, kind in rows.dtypes if kind in ("float", "double")}
+    # NaN is no key on either engine: Spark takes it for equal to itself, Iceberg and Arrow do not.
+    nan = reduce(or_, (F.isnan(F.col(quoted(key))) for key in request.keys if key.lower() in floats), F.lit(False))
+    twice = ~missing & ~nan & (F.col("__rows") > 1)
+    totals = counted.agg(
+        F.sum(F.when(missing, F.col("__rows"))), F.sum(F.when(nan, F.col("__rows"))), F.count(F.when(twice, 1))
+    ).collect()[0]
+    without, nans, repeated = (int(one or 0) for one in totals)
     problems = []
     if without:
         which = f" ({_examples(counted.where(missing), request.keys)})" if len(request.keys) > 1 else ""
         problems.append(f"{without} {'row has' if without == 1 else 'rows have'} no {' or '.join(request.keys)}{which}")
+    if nans:
+        problems.append(f"{nans} {'row has' if nans == 1 else 'rows have'} NaN as {' or '.join(request.keys)}")
     if repeated:
         which = _examples(counted.where(twice), request.keys)
         problems.append(f"{repeated} {'key stands' if repeated == 1 else 'keys stand'} more than once ({which})")
