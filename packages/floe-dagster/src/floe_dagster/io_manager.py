@@ -65,7 +65,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     schema_evolution_enabled: bool = True
     column_projection_enabled: bool = True
     table_properties: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
-    commit_strategy: str = CommitStrategy.FAST_APPEND.value
+    commit_strategy: str | None = None
     branch: str | None = None
     allow_empty: bool = False
     preview_rows: int = 5
@@ -205,7 +205,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             summary=write_summary(own_id, trace(context)),
             slice=partitions.slice(keys) if partitions is not None else None,
             keys=options.upsert_keys,
-            commit_strategy=options.commit_strategy or choice(CommitStrategy, self.commit_strategy, "commit_strategy"),
+            commit_strategy=options.commit_strategy
+            or (choice(CommitStrategy, self.commit_strategy, "commit_strategy") if self.commit_strategy else None),
             branch=branch,
             partition_by=self._layout(identifier, data, partitions),
             properties={**self.table_properties, **options.table_properties},

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -22,6 +23,7 @@ from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, TableUpdate
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _SnapshotProducer
 from sqlalchemy.exc import DBAPIError
 
 from floe_core.errors import (
@@ -48,10 +50,11 @@ from floe_iceberg.write_request import (
     check_branch,
     check_table,
     created_by_another,
+    refuse_strategy,
     unmarked,
 )
 
-__all__ = ["Commit", "begin"]
+__all__ = ["Commit", "begin", "clean"]
 
 _LONGEST_WISH_SECONDS = 60.0
 _CONFLICT = (CommitFailedException, TableAlreadyExistsError)
@@ -69,6 +72,7 @@ _DOUBTFUL = (
 def begin(request: WriteRequest, table: Table | None, data: Schema) -> tuple[Transaction, SchemaChange]:
     """A transaction in which the table takes data of this schema; it creates the table where there is none."""
     if table is None:
+        refuse_strategy(request, {**request.manager.config.table_properties, **request.new_table_properties})
         created = request.manager.begin_table(
             request.identifier, data, partition_by=request.partition_by, properties=request.new_table_properties
         )
@@ -203,7 +207,7 @@ class Commit:
         snapshot = table.snapshot_by_id(snapshot_id)
         if snapshot is None:
             raise doubt.unknown(self.request.identifier, self.request.write_id)
-        _clean(refused, table.io)
+        clean(refused, table.io)
         return WriteResult(snapshot_info(snapshot), change, created=created)
 
     def _look(self) -> Table | None:
@@ -250,14 +254,16 @@ class Commit:
     def _add_snapshot(self, transaction: Transaction, table: Table | None) -> int:
         update = transaction.update_snapshot(snapshot_properties=dict(self.summary), branch=self.request.branch)
         removed = self.replacement.files_in(table, self.request) if table is not None else []
-        append = update.merge_append if self.request.commit_strategy is CommitStrategy.MERGE else update.fast_append
+        merges = self.request.commit_strategy is CommitStrategy.MERGE
         # What takes nothing away is an append, whatever was asked: so say those who read only what is new.
         adds = self.request.mode is WriteMode.APPEND or (self.staged.files and not removed)
-        with append() if adds else update.overwrite() as producer:
+        made = (_merge_append(update) if merges else update.fast_append()) if adds else update.overwrite()
+        with made as producer:
             for task in removed:
                 producer.delete_data_file(task.file)
             for file in self.staged.files:
                 producer.append_data_file(file)
+        _drop_merged(producer, transaction)
         return producer.snapshot_id
 
     def _given_up(self, exc: Exception) -> FloeStorageError:
@@ -271,6 +277,26 @@ class Commit:
             f"committed, and it is not there now; it may still arrive. Nothing was deleted: run the same write again, "
             f"if it is there by then it is found by its id and not repeated"
         )
+
+
+def _merge_append(update: UpdateSnapshot) -> _SnapshotProducer[Any]:
+    """PyIceberg merges only where the table says so; Iceberg does unless the table says not to."""
+    producer = update.merge_append()
+    producer._merge_enabled = True
+    return producer
+
+
+def _drop_merged(producer: _SnapshotProducer[Any], transaction: Transaction) -> None:
+    """Delete the manifest that was merged into another before it was ever sent: nothing leads to it."""
+    snapshot = transaction.table_metadata.snapshot_by_id(producer.snapshot_id)
+    io = transaction._table.io
+    if snapshot is None or len(producer._written_manifests) < 2:
+        return
+    listed = {one.manifest_path for one in snapshot.manifests(io)}
+    for path in producer._written_manifests:
+        if path not in listed:
+            with suppress(Exception):  # what cannot be deleted is an orphan, which maintenance removes
+                io.delete(path)
 
 
 def _failure_of(transaction: Transaction) -> Exception | None:
@@ -328,7 +354,7 @@ def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Sta
         raise
 
 
-def _clean(refused: list[Snapshot], io: FileIO) -> None:
+def clean(refused: list[Snapshot], io: FileIO) -> None:
     """Remove the manifests of attempts that the catalog refused, now that another one is in the table."""
     for one in refused:
         with suppress(Exception):  # what cannot be deleted is an orphan, which maintenance removes

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, OutputFile
-from pyiceberg.io.fileformat import FileFormatFactory, FileFormatModel, FileFormatWriter
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, partition_record_value
@@ -27,9 +26,9 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
-from pyiceberg.utils.properties import property_as_int
 
 from floe_core.errors import ConfigurationError, SchemaEvolutionError
+from floe_iceberg.file_layout import FileLayout, RowOrder, SizedWriter, portions, transformed
 from floe_iceberg.partition_values import partition_key, plain
 from floe_iceberg.types import Fitting
 
@@ -37,8 +36,6 @@ __all__ = ["Made", "Staged", "Stager", "files_since", "read_rows"]
 
 # Rows of all partitions that may wait for their row group.
 _WAITING_BYTES = 192 * 2**20
-# A partition's rows are written when this many wait, or fewer if the table says so: one row group.
-_LARGEST_ROW_GROUP_BYTES = 128 * 2**20
 _OPEN_FILES = 64
 _WRITERS = max(2, os.cpu_count() or 2)
 
@@ -77,7 +74,8 @@ class Stager:
     """Writes batches, already in the table's schema, into files by partition.
 
     Rows wait in memory until their partition has a row group's worth or too many rows wait in all; row groups go to
-    files that stay open until they reach the table's target size.
+    files that stay open until they reach the table's target size. Where the table has a sort order, what waits is
+    sorted and is a file of its own.
     """
 
     def __init__(self, metadata: TableMetadata, io: FileIO) -> None:
@@ -89,19 +87,8 @@ class Stager:
         self._spec = metadata.spec()
         self._write_uuid = uuid.uuid4()
         self._numbers = itertools.count()
-        self._target_bytes = _bytes(
-            metadata, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-        )
-        self._group_bytes = min(
-            _LARGEST_ROW_GROUP_BYTES, _bytes(metadata, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, 128 * 2**20)
-        )
-        # PyIceberg warns about this one; it is done here.
-        self._properties = {
-            key: value
-            for key, value in metadata.properties.items()
-            if key != TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES
-        }
-        self._format = _file_format(metadata)
+        _refuse_other_formats(metadata)
+        self._layout = FileLayout.of(metadata)
         self._file_schema = _file_schema(self.schema)
         renamed = self._file_schema != self.schema
         self._renaming = Fitting(schema_to_pyarrow(self._file_schema), by_position=True) if renamed else None
@@ -124,15 +111,16 @@ class Stager:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += len(batch)
-        for values, rows in self._by_partition(batch):
+        for values, whole in self._by_partition(batch):
             key = partition_key(values)
             self._partitions[key] = values
-            waiting = self._waiting.setdefault(key, _Waiting())
-            waiting.batches.append(rows)
-            waiting.size += rows.nbytes
-            self._waiting_bytes += rows.nbytes
-            if waiting.size >= self._group_bytes:
-                self._write(key)
+            for rows in portions(whole, self._layout.portion):
+                waiting = self._waiting.setdefault(key, _Waiting())
+                waiting.batches.append(rows)
+                waiting.size += rows.nbytes
+                self._waiting_bytes += rows.nbytes
+                if waiting.size + rows.nbytes // 2 >= self._layout.portion:  # nearer to it than with as many again
+                    self._write(key)
         while self._waiting_bytes > _WAITING_BYTES:
             largest = max(self._waiting, key=lambda one: self._waiting[one].size, default=None)
             if largest is None:
@@ -185,15 +173,7 @@ class Stager:
     def _partition_values(self, batch: pa.RecordBatch, number: int) -> pa.Array:
         one = self._spec.fields[number]
         source = self.schema.find_field(one.source_id)
-        name = self.schema.find_column_name(one.source_id) or ""
-        first, *rest = [name] if name in batch.schema.names else name.split(".")
-        values = pc.struct_field(batch.column(first), rest) if rest else batch.column(first)
-        if pa.types.is_large_binary(values.type):
-            values = values.cast(pa.binary())  # the only one that PyIceberg truncates
-        values = one.transform.pyarrow_transform(source.field_type)(values)
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        return values.storage if isinstance(values, pa.ExtensionArray) else values
+        return transformed(batch, self.schema.find_column_name(one.source_id) or "", one.transform, source.field_type)
 
     def _write(self, key: tuple[object, ...]) -> None:
         waiting = self._waiting.pop(key)
@@ -210,7 +190,8 @@ class Stager:
                 file, size = self._writing.pop(future)
                 self._waiting_bytes -= size
                 future.result()
-                if file.size >= self._target_bytes:
+                self._layout.learn(file.size, file.in_memory)
+                if self._layout.is_full(file.size):
                     file.close()
                 else:
                     self._idle.append(file)
@@ -229,7 +210,8 @@ class Stager:
             partition=partition.partition if partition else Record(),
             spec_id=self.metadata.default_spec_id,
             output=(output := self._io.new_output(location)),
-            writer=self._format.create_writer(output, self._file_schema, self._properties),
+            writer=SizedWriter(output, self._file_schema, self.metadata.properties, self._layout.group),
+            order=self._layout.order,
             schema=self._renaming.target if self._renaming is not None else self.arrow_schema,
             renaming=self._renaming,
         )
@@ -258,13 +240,17 @@ class _OpenFile:
     partition: Record
     spec_id: int
     output: OutputFile
-    writer: FileFormatWriter | None
+    writer: SizedWriter | None
     schema: pa.Schema
     renaming: Fitting | None
+    order: RowOrder | None
     size: int = 0
+    in_memory: int = 0
     file: DataFile | None = None
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
+        if self.order is not None:  # all that the file will hold: it is closed afterwards
+            batches = self.order.sort(pa.Table.from_batches(batches)).to_batches()
         if self.renaming is not None:
             batches = [self.renaming.fit(one) for one in batches]
         # The schema, not the batches, carries the field ids by which readers find the columns.
@@ -272,7 +258,8 @@ class _OpenFile:
         if self.writer is None:
             raise AssertionError("a file is written to until it is closed")
         self.writer.write(table)
-        self.size += table.nbytes
+        self.size = self.writer.written
+        self.in_memory += table.nbytes
 
     def close(self) -> DataFile:
         if self.file is None and self.writer is not None:
@@ -284,7 +271,7 @@ class _OpenFile:
                 file_format=FileFormat.PARQUET,
                 partition=self.partition,
                 file_size_in_bytes=len(self.output),
-                sort_order_id=None,
+                sort_order_id=None if self.order is None else self.order.order_id,
                 equality_ids=None,
                 key_metadata=None,
                 **statistics.to_serialized_dict(),
@@ -304,17 +291,12 @@ def _file_schema(schema: Schema) -> Schema:
         ) from exc
 
 
-def _bytes(metadata: TableMetadata, name: str, default: int) -> int:
-    return property_as_int(metadata.properties, name, default) or default
-
-
-def _file_format(metadata: TableMetadata) -> FileFormatModel:
+def _refuse_other_formats(metadata: TableMetadata) -> None:
     name = metadata.properties.get(TableProperties.WRITE_FILE_FORMAT, TableProperties.WRITE_FILE_FORMAT_DEFAULT)
     if name.lower() != "parquet":
         raise ConfigurationError(
             f"the table's files are {name} (write.format.default); Arrow writes parquet: write it with Spark"
         )
-    return FileFormatFactory.get(FileFormat.PARQUET)
 
 
 def read_rows(metadata: TableMetadata, io: FileIO, task: FileScanTask) -> Iterator[pa.RecordBatch]:

@@ -271,7 +271,7 @@ class IcebergTableManager(PhysicalMaintenance):
         overwrite_filter: str | BooleanExpression | None = None,
         dynamic_partitions: bool = False,
         keys: Sequence[str] = (),
-        commit_strategy: CommitStrategy | str = CommitStrategy.FAST_APPEND,
+        commit_strategy: CommitStrategy | str | None = None,
         branch: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         write_id: str | None = None,
@@ -291,7 +291,8 @@ class IcebergTableManager(PhysicalMaintenance):
             overwrite_filter: The same by a filter such as `city = 'Oslo' AND day >= '2026-01-01'`.
             dynamic_partitions: Replace the partitions that the data has rows for.
             keys: The column by which an upsert finds the rows it replaces. Several need Spark.
-            commit_strategy: Whether an append leaves the manifests that are there, or merges small ones.
+            commit_strategy: fast_append (the default) leaves the manifests that are there, merge merges small ones
+                once there are `commit.manifest.min-count-to-merge` (100) of them.
             branch: A branch made with `create_branch`; by default main.
             snapshot_properties: Kept in the snapshot's summary.
             write_id: A write whose id is found in the branch's history has happened already, and is not done again.
@@ -323,7 +324,9 @@ class IcebergTableManager(PhysicalMaintenance):
             overwrite_filter=overwrite_filter,
             dynamic_partitions=dynamic_partitions,
             keys=names_of(keys, "keys"),
-            commit_strategy=choice(CommitStrategy, commit_strategy, "commit_strategy"),
+            commit_strategy=None
+            if commit_strategy is None
+            else choice(CommitStrategy, commit_strategy, "commit_strategy"),
             branch=branch or MAIN_BRANCH,
             partition_by=tuple(partition_by),
             properties=properties,

@@ -14,12 +14,21 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
+from floe_iceberg.file_layout import MERGE_ENABLED, check_properties
 from floe_iceberg.schema import SchemaChange
 
 if TYPE_CHECKING:
     from floe_iceberg.tables import IcebergTableManager
 
-__all__ = ["WriteRequest", "WriteResult", "check_branch", "check_table", "created_by_another", "unmarked"]
+__all__ = [
+    "WriteRequest",
+    "WriteResult",
+    "check_branch",
+    "check_table",
+    "created_by_another",
+    "refuse_strategy",
+    "unmarked",
+]
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class WriteRequest:
     overwrite_filter: str | BooleanExpression | None = None
     dynamic_partitions: bool = False
     keys: Sequence[str] = ()
-    commit_strategy: CommitStrategy = CommitStrategy.FAST_APPEND
+    commit_strategy: CommitStrategy | None = None  # by default as quick as the engine has it
     branch: str = MAIN_BRANCH
     partition_by: Sequence[PartitionTransform] = ()
     properties: Mapping[str, str] | None = None
@@ -94,6 +103,8 @@ class WriteResult:
 
 def check_table(request: WriteRequest, table: Table) -> None:
     """Is the table still one that this write can go to? Its caller may know better."""
+    check_properties(table.properties)
+    refuse_strategy(request, table.properties)
     if request.check is not None:
         request.check(table)
 
@@ -101,6 +112,15 @@ def check_table(request: WriteRequest, table: Table) -> None:
 def unmarked(request: WriteRequest, table: Table) -> dict[str, str]:
     """The marks of the write that the table does not have yet."""
     return {key: value for key, value in request.marks.items() if table.properties.get(key) != value}
+
+
+def refuse_strategy(request: WriteRequest, properties: Mapping[str, str]) -> None:
+    """A table may say that its manifests are never merged, and both engines obey it."""
+    if request.commit_strategy is CommitStrategy.MERGE and properties.get(MERGE_ENABLED, "").lower() == "false":
+        raise ConfigurationError(
+            f"commit_strategy is merge, and '{request.identifier}' says {MERGE_ENABLED}=false; change one of them. "
+            f"Nothing was written"
+        )
 
 
 def check_branch(table: Table | None, identifier: TableIdentifier, branch: str) -> None:

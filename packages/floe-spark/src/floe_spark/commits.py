@@ -32,7 +32,7 @@ from floe_core.errors import (
     FloeStorageError,
     TableNotFoundError,
 )
-from floe_core.models import SnapshotInfo, WriteMode
+from floe_core.models import CommitStrategy, SnapshotInfo, WriteMode
 from floe_core.telemetry import Operation
 from floe_iceberg import commits, doubt, patience, refs, timestamps
 from floe_iceberg.doubt import Outcome, Verdict
@@ -110,7 +110,8 @@ class Commit:
                 head = self._head(present) or head
             staged = self._stage(act, head)
             try:
-                return self._published(staged, head) or self._put_on_top(staged, head, finder)
+                unmerged = self._unmerged(staged, head, finder)
+                return unmerged or self._published(staged, head) or self._put_on_top(staged, head, finder)
             except _MovedError as exc:
                 if number >= attempts:
                     raise ConcurrencyConflictError(str(exc)) from exc
@@ -272,6 +273,19 @@ class Commit:
         except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
             return exc
         return None
+
+    def _unmerged(self, branch: str, head: Snapshot, finder: FinderOf | None) -> SnapshotInfo | None:
+        """Commit the files of an append without the merging that Spark cannot be told to leave; None if it did none."""
+        asked = self.request.mode is WriteMode.APPEND and self.request.commit_strategy is CommitStrategy.FAST_APPEND
+        table = self._loaded() if asked else None
+        staged = table.snapshot_by_name(branch) if table is not None else None
+        if table is None or staged is None or snapshot_info(staged).count("manifests-replaced") == 0:
+            return None
+        made = self._put_on_top(branch, head, finder)
+        self._drop(branch)
+        if self._loaded().snapshot_by_id(staged.snapshot_id) is None:  # nothing leads to its manifests any more
+            commits.clean([staged], table.io)
+        return made
 
     def _put_on_top(self, branch: str, head: Snapshot, finder: FinderOf | None) -> SnapshotInfo:
         """Commit the staged files after the commits of others, if those left alone what is replaced."""

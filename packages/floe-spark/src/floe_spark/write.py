@@ -20,19 +20,27 @@ from floe_core.errors import (
     TableAlreadyExistsError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
-from floe_core.models import PartitionTransform, SnapshotInfo, WriteMode
+from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
 from floe_core.redaction import redact
 from floe_core.telemetry import Operation, operation
 from floe_iceberg import IcebergTableManager, doubt
-from floe_iceberg.arguments import names_of
+from floe_iceberg.arguments import choice, names_of
 from floe_iceberg.errors import translated
+from floe_iceberg.file_layout import check_properties
 from floe_iceberg.filters import condition_of
 from floe_iceberg.layout import partition_spec
 from floe_iceberg.locations import is_taken, taken
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
-from floe_iceberg.write_request import WriteRequest, WriteResult, check_branch, check_table, created_by_another
+from floe_iceberg.write_request import (
+    WriteRequest,
+    WriteResult,
+    check_branch,
+    check_table,
+    created_by_another,
+    refuse_strategy,
+)
 from floe_spark.commits import Commit
 from floe_spark.errors import translate
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
@@ -59,6 +67,7 @@ def write(
     overwrite_filter: str | BooleanExpression | None = None,
     dynamic_partitions: bool = False,
     keys: Sequence[str] | str = (),
+    commit_strategy: CommitStrategy | str | None = None,
     branch: str | None = None,
     partition_by: Sequence[PartitionTransform] = (),
     properties: Mapping[str, str] | None = None,
@@ -81,6 +90,8 @@ def write(
         dynamic_partitions: Replace the partitions that the frame has rows for.
         keys: The columns by which an upsert finds the rows it changes. A matched row takes the values of the frame's
             columns and keeps its others; in a new row, columns that the frame does not have are NULL.
+        commit_strategy: fast_append leaves the manifests that are there, merge merges small ones once there are
+            `commit.manifest.min-count-to-merge` (100) of them. By default Spark does what the table says.
         branch: A branch made with `create_branch`; by default main.
         partition_by: How a table that does not exist yet is partitioned.
         properties: Table properties for a table that does not exist yet.
@@ -103,6 +114,7 @@ def write(
         overwrite_filter=overwrite_filter,
         dynamic_partitions=dynamic_partitions,
         keys=names_of(keys, "keys"),
+        commit_strategy=None if commit_strategy is None else choice(CommitStrategy, commit_strategy, "commit_strategy"),
         branch=branch or MAIN_BRANCH,
         partition_by=tuple(partition_by),
         properties=properties,
@@ -161,6 +173,9 @@ def _create(request: WriteRequest, source: Source, op: Operation) -> WriteResult
     frame = source.frame
     schema = data_schema(frame)
     partition_spec(request.partition_by, schema)  # refuses what cannot be, before anything happens
+    properties = {**request.manager.config.table_properties, **request.new_table_properties}
+    check_properties(properties)
+    refuse_strategy(request, properties)
     guard = _guard(request, frame, schema)
     columns = partition_columns(request.partition_by)
     if columns is None:
@@ -174,25 +189,24 @@ def _create(request: WriteRequest, source: Source, op: Operation) -> WriteResult
     commit = Commit(request, op, None, guard)
     op.event("writing")
     try:
-        writer = _creator(commit, rows, columns)
+        writer = _creator(commit, rows, columns, properties)
         snapshot = commit.run(lambda _: writer.create())
     except TableAlreadyExistsError as exc:
         return _write_to_the_others(request, source, op, exc)
     return WriteResult(snapshot, SchemaChange(), created=True)
 
 
-def _creator(commit: Commit, rows: DataFrame, columns: Sequence[Column]) -> DataFrameWriterV2:
+def _creator(
+    commit: Commit, rows: DataFrame, columns: Sequence[Column], properties: Mapping[str, str]
+) -> DataFrameWriterV2:
     """A writer that creates the table where no other table's files are."""
-    request = commit.request
-    properties = {**request.manager.config.table_properties, **request.new_table_properties}
-    if _LOCATION in properties and is_taken(
-        request.manager.storage_plugin.get_pyiceberg_fileio(), properties[_LOCATION]
-    ):
-        raise taken(properties[_LOCATION], request.identifier)
-    if _LOCATION not in properties and (location := request.manager.new_location(request.identifier)):
-        properties[_LOCATION] = location
+    request, location = commit.request, properties.get(_LOCATION)
+    if location is None:
+        location = request.manager.new_location(request.identifier)
+    elif is_taken(request.manager.storage_plugin.get_pyiceberg_fileio(), location):
+        raise taken(location, request.identifier)
     writer = commit.writer(rows, None)
-    for key, value in properties.items():
+    for key, value in {**properties, **({_LOCATION: location} if location else {})}.items():
         writer = writer.tableProperty(key, value)
     return writer.partitionedBy(*columns) if columns else writer
 

@@ -1,0 +1,174 @@
+"""How the data files of a table are laid out, as its properties and its sort order say: sizes, row groups, order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import ParquetFormatWriter
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
+from pyiceberg.transforms import Transform
+
+from floe_core.errors import ConfigurationError
+
+__all__ = ["FileLayout", "RowOrder", "SizedWriter", "check_properties", "portions", "transformed"]
+
+# As much is buffered at most, and sorted at once, before it is written.
+LARGEST_PORTION = 128 * 2**20
+_NUMBERS = (
+    "write.target-file-size-bytes",
+    "write.parquet.row-group-size-bytes",
+    "write.parquet.row-group-limit",
+    "write.parquet.page-size-bytes",
+    "write.parquet.page-row-limit",
+    "write.parquet.dict-size-bytes",
+    "commit.manifest.target-size-bytes",
+    "commit.manifest.min-count-to-merge",
+)
+_LEVEL = "write.parquet.compression-level"
+_CODECS = ("zstd", "gzip", "snappy", "lz4", "brotli", "uncompressed", "none")
+MERGE_ENABLED = "commit.manifest-merge.enabled"
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuse values that the engines could not use; they would fail while files are written, and name no property."""
+    for name in _NUMBERS:
+        said = properties.get(name, "1")
+        if not said.isascii() or not said.isdecimal() or int(said) < 1:
+            raise ConfigurationError(f"table property {name} is {said!r}; it must be a whole number greater than zero")
+    level = properties.get(_LEVEL, "")
+    if level and not level.removeprefix("-").isdecimal():
+        raise ConfigurationError(f"table property {_LEVEL} is {level!r}; it must be a whole number")
+    codec = properties.get(TableProperties.PARQUET_COMPRESSION, "zstd")
+    if codec.lower() not in _CODECS:
+        raise ConfigurationError(
+            f"table property {TableProperties.PARQUET_COMPRESSION} is {codec!r}; it must be one of {', '.join(_CODECS)}"
+        )
+    merges = properties.get(MERGE_ENABLED, "true")
+    if merges.lower() not in ("true", "false"):
+        raise ConfigurationError(f"table property {MERGE_ENABLED} is {merges!r}; it must be true or false")
+
+
+@dataclass
+class FileLayout:
+    """Sizes in bytes: of a file on disk, and of a row group and of what is written at once in memory."""
+
+    target: int
+    group: int
+    order: RowOrder | None
+    ratio: float = 1.0  # of the size on disk to that in memory, as the files so far had it
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> FileLayout:
+        """What the table says."""
+        check_properties(metadata.properties)
+        target = metadata.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
+        group = metadata.properties.get(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)
+        return cls(
+            int(target or TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT),
+            min(LARGEST_PORTION, int(group or LARGEST_PORTION)),
+            None if metadata.sort_order().is_unsorted else RowOrder.of(metadata),
+        )
+
+    @property
+    def portion(self) -> int:
+        """How much is written at once: a row group, or all of a file that is sorted."""
+        file = max(1, int(self.target / self.ratio))
+        return min(LARGEST_PORTION, file) if self.order is not None else min(self.group, file)
+
+    def is_full(self, size: int) -> bool:
+        """Is a file of this size nearer to the target than with another portion?"""
+        return self.order is not None or size + self.portion * self.ratio / 2 >= self.target
+
+    def learn(self, on_disk: int, in_memory: int) -> None:
+        self.ratio = min(1.0, max(0.01, on_disk / max(1, in_memory)))
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The sort order of a table, applied to the rows of one file."""
+
+    order_id: int
+    fields: tuple[tuple[str, Transform, SortField, object], ...]  # type: ignore[type-arg]
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> RowOrder:
+        """The table's order; refused where a field of it cannot be computed here."""
+        schema, fields = metadata.schema(), []
+        for field in metadata.sort_order().fields:
+            source = schema.find_field(field.source_id)
+            name = schema.find_column_name(field.source_id) or ""
+            try:
+                field.transform.pyarrow_transform(source.field_type)
+            except (ValueError, NotImplementedError) as exc:
+                raise ConfigurationError(
+                    f"the table is sorted by {field.transform}({name}), which Arrow cannot compute ({exc}); write it "
+                    f"with Spark"
+                ) from exc
+            fields.append((name, field.transform, field, source.field_type))
+        return cls(metadata.sort_order().order_id, tuple(fields))
+
+    def sort(self, rows: pa.Table) -> pa.Table:
+        """The rows in order; those that are equal stay as they came."""
+        keys: dict[str, pa.ChunkedArray | pa.Array] = {}
+        order: list[tuple[str, str]] = []
+        for number, (name, transform, field, kind) in enumerate(self.fields):
+            values = transformed(rows, name, transform, kind)
+            descending = field.direction is SortDirection.DESC
+            # PyArrow puts all NULLs and NaN on one side; Iceberg says per field where NULL is, and that NaN is largest.
+            nulls_last = field.null_order is NullOrder.NULLS_LAST
+            keys[f"null{number}"] = pc.is_null(values)
+            order.append((f"null{number}", "ascending" if nulls_last else "descending"))
+            way = "descending" if descending else "ascending"
+            if pa.types.is_floating(values.type):
+                keys[f"nan{number}"] = pc.fill_null(pc.is_nan(values), False)
+                order.append((f"nan{number}", way))
+            keys[f"value{number}"] = values
+            order.append((f"value{number}", way))
+        return rows.take(pc.sort_indices(pa.table(keys), sort_keys=order))
+
+
+def transformed(rows: pa.Table | pa.RecordBatch, name: str, transform: Transform, kind: object) -> pa.Array:  # type: ignore[type-arg]
+    """A column, or a field of a struct, under a transform."""
+    first, *rest = [name] if name in rows.schema.names else name.split(".")
+    values = rows.column(first)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    values = pc.struct_field(values, rest) if rest else values
+    if pa.types.is_large_binary(values.type):
+        values = values.cast(pa.binary())  # the only one that PyIceberg truncates
+    values = transform.pyarrow_transform(kind)(values)  # type: ignore[arg-type]
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+def portions(rows: pa.RecordBatch | pa.Table, size: int) -> Iterator[pa.RecordBatch | pa.Table]:
+    """The rows in slices of about this many bytes."""
+    parts = -(-rows.nbytes // max(1, size))
+    step = max(1, -(-len(rows) // max(1, parts)))
+    for start in range(0, len(rows), step):
+        yield rows.slice(start, step)
+
+
+class SizedWriter(ParquetFormatWriter):
+    """PyIceberg's, with row groups of at most so many bytes; it knows how large the file is so far."""
+
+    def __init__(self, output: object, schema: Schema, properties: Mapping[str, str], group: int) -> None:
+        # PyIceberg warns about this one; it is done here.
+        known = {key: one for key, one in properties.items() if key != TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES}
+        super().__init__(output, schema, known)  # type: ignore[arg-type]
+        self._group = group
+
+    def write(self, table: pa.Table) -> None:
+        for part in portions(table, self._group):
+            super().write(part)
+
+    @property
+    def written(self) -> int:
+        return 0 if self._fos is None else self._fos.tell()

@@ -1,0 +1,64 @@
+"""What a table says about its files and manifests holds for both engines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.engines import ArrowEngine, Engine, SparkEngine, events
+
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import SortField
+from floe_iceberg.reachable import reached_files
+from floe_spark import Lake
+
+ROW = pa.table({"id": [1]})
+FEW = {"commit.manifest.min-count-to-merge": "2"}
+
+
+@pytest.fixture(params=[ArrowEngine, SparkEngine], ids=lambda kind: kind.name)
+def engine(request: pytest.FixtureRequest, lake: Lake) -> Engine:
+    made: Engine = request.param(lake)
+    return made
+
+
+def test_rows_lie_in_the_order_of_the_table(engine: Engine, table: TableIdentifier) -> None:
+    tables = engine.lake.tables
+    tables.create_table(table, ROW.schema, sort_by=[SortField(column="id")])
+    engine.write(table, pa.table({"id": [3, 1, 2]}), mode="append")
+    for task in tables.load_table(table).scan().plan_files():
+        found = pq.read_table(task.file.file_path.removeprefix("file://"), partitioning=None)["id"].to_pylist()
+        assert found == sorted(found)
+        assert task.file.sort_order_id == tables.load_table(table).sort_order().order_id
+
+
+@pytest.mark.parametrize(("strategy", "manifests"), [("fast_append", 4), ("merge", 1)])
+def test_the_commit_strategy_of_an_append_holds(
+    engine: Engine, table: TableIdentifier, strategy: str, manifests: int
+) -> None:
+    tables = engine.lake.tables
+    for _ in range(4):
+        engine.write(table, ROW, mode="append", commit_strategy=strategy, properties=FEW)
+    assert len(tables.inspect(table).manifests()) == manifests
+    assert engine.read(table).num_rows == 4
+    location = tables.load_table(table).location().removeprefix("file://")
+    reached = {path.removeprefix("file://").removeprefix("file:") for path in reached_files(tables.load_table(table))}
+    left = {str(path) for path in Path(location).rglob("*-m*.avro")} - reached
+    assert left == set(), "no manifest that nothing leads to"
+
+
+def test_a_bad_value_of_a_property_is_named(engine: Engine, table: TableIdentifier) -> None:
+    told = re.escape("table property write.target-file-size-bytes is 'abc'; it must be a whole number")
+    with pytest.raises(ConfigurationError, match=told):
+        engine.write(table, events(0), mode="append", properties={"write.target-file-size-bytes": "abc"})
+    assert not engine.lake.tables.table_exists(table)
+
+
+def test_merging_is_refused_where_the_table_forbids_it(engine: Engine, table: TableIdentifier) -> None:
+    never = {"commit.manifest-merge.enabled": "false"}
+    with pytest.raises(ConfigurationError, match=re.escape("says commit.manifest-merge.enabled=false")):
+        engine.write(table, ROW, mode="append", commit_strategy="merge", properties=never)
