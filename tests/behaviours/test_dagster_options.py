@@ -199,6 +199,19 @@ def test_the_commit_strategy_merges_manifests(
     assert manifests == 1
 
 
+def test_a_commit_strategy_is_for_appends(
+    project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, events: TableIdentifier
+) -> None:
+    namespace = events.namespace[0]
+    overwrites = {"write_mode": "overwrite", "floe/commit_strategy": "merge"}
+    with pytest.raises(ConfigurationError, match="commit_strategy is for appends; mode is overwrite"):
+        run([writing(namespace, numbers(1), metadata=overwrites)], project, instance)
+    # A run that chooses another mode leaves out what was meant for the usual one.
+    appends = writing(namespace, numbers(1), metadata={"write_mode": "append", "floe/commit_strategy": "merge"})
+    run([appends], project, instance, config=output(namespace, write_mode="overwrite"))
+    assert ids(tables, events) == [1]
+
+
 def test_nothing_replaces_everything_only_if_that_is_said(
     project: CompiledArtifacts, tables: IcebergTableManager, instance: DagsterInstance, events: TableIdentifier
 ) -> None:

@@ -33,6 +33,10 @@ def rows(manager: IcebergTableManager, **options: Any) -> list[dict[str, Any]]:
 WRITES: dict[str, tuple[dict[str, Any], str]] = {
     "mode": ({"mode": "replace"}, "mode is 'replace'; it must be one of append, overwrite, upsert"),
     "strategy": ({"mode": "append", "commit_strategy": "x"}, "commit_strategy is 'x'; it must be one of "),
+    "strategy of an overwrite": (
+        {"mode": "overwrite", "commit_strategy": "merge"},
+        "commit_strategy is for appends; mode is overwrite",
+    ),
     "slice": ({"mode": "overwrite", "slice": "2026-01-01"}, "slice is a str; write TableSlice"),
     "partition_by": ({"mode": "append", "partition_by": "k"}, "partition_by is a list of PartitionTransform; 'k' is"),
     "keys": ({"mode": "upsert", "keys": [1]}, "keys are names of columns; 1 is a int"),

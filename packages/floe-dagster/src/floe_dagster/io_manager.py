@@ -194,19 +194,19 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         evolve = options.schema_evolution_enabled
         branch = options.branch or self.branch or MAIN_BRANCH
         sources = followed(step_of(context))
+        mode = self._mode(options, partitioned=partitions is not None)
         artifacts = tables.artifacts
         owner = Owner(_asset_of(context), artifacts.name if artifacts is not None else None)
         take_over = self.take_over if options.take_over is None else options.take_over
         return WriteRequest(
             manager=tables,
             identifier=identifier,
-            mode=self._mode(options, partitioned=partitions is not None),
+            mode=mode,
             write_id=own_id,
             summary=write_summary(own_id, trace(context)),
             slice=partitions.slice(keys) if partitions is not None else None,
             keys=options.upsert_keys,
-            commit_strategy=options.commit_strategy
-            or (choice(CommitStrategy, self.commit_strategy, "commit_strategy") if self.commit_strategy else None),
+            commit_strategy=self._strategy(options, mode),
             branch=branch,
             partition_by=self._layout(identifier, data, partitions),
             properties={**self.table_properties, **options.table_properties},
@@ -220,6 +220,12 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             marks=owner.marks(take_over=take_over),
             sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
         )
+
+    def _strategy(self, options: OutputOptions, mode: WriteMode) -> CommitStrategy | None:
+        """What the asset asks for; the manager's own default is for the assets that append."""
+        if options.commit_strategy is not None or self.commit_strategy is None or mode is not WriteMode.APPEND:
+            return options.commit_strategy
+        return choice(CommitStrategy, self.commit_strategy, "commit_strategy")
 
     def _mode(self, options: OutputOptions, *, partitioned: bool) -> WriteMode:
         if options.write_mode is not None:

@@ -126,8 +126,9 @@ def output_options(
         _emitted(emitted or {}, who),
         {key: value for key, value in dict(config or {}).items() if value is not None},
     ):
-        if layer.get("write_mode", WriteMode.UPSERT.value) != WriteMode.UPSERT.value:
-            said.pop("upsert_keys", None)  # they were meant for the mode that is not used now
+        for mode, option in ((WriteMode.UPSERT, "upsert_keys"), (WriteMode.APPEND, "commit_strategy")):
+            if layer.get("write_mode", mode.value) != mode.value:
+                said.pop(option, None)  # meant for the mode that is not used now
         said |= layer
     return _parsed(OutputOptions, said, who)
 

@@ -75,6 +75,8 @@ class WriteRequest:
             raise ConfigurationError(f"{chosen[0]} says what an overwrite replaces; mode is {self.mode.value}")
         if self.mode is WriteMode.UPSERT and not self.keys:
             raise ConfigurationError("an upsert replaces the rows whose keys it brings: say keys=[…]")
+        if self.commit_strategy is not None and self.mode is not WriteMode.APPEND:
+            raise ConfigurationError(f"commit_strategy is for appends; mode is {self.mode.value}")
         if self.keys and self.mode is not WriteMode.UPSERT:
             raise ConfigurationError(f"keys are for upserts; mode is {self.mode.value}")
 
