@@ -39,9 +39,10 @@ def test_spark_reads_what_a_clock_that_went_back_wrote(
 @pytest.fixture
 def broken(lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch) -> TableIdentifier:
     """A table that a clock that went back has left unreadable for Spark."""
-    lake.tables.write_data(table, ROW, mode="append")
+    rows = pa.table({"id": [1], "note": ["a"]})
+    lake.tables.write_data(table, rows, mode="append")
     with unguarded(monkeypatch), clock_off(monkeypatch, -HOURS):
-        lake.tables.write_data(table, ROW, mode="append")
+        lake.tables.write_data(table, rows, mode="append")
     return table
 
 
@@ -52,7 +53,8 @@ def test_spark_is_told_at_once_that_it_cannot_load_a_table_and_its_next_write_re
     with pytest.raises(FloeStorageError, match=f"clock of a writer went back.*floe maintain run --table {broken}"):
         lake.read(broken)
     assert time.monotonic() - began < 30, "Iceberg itself tries for minutes"
-    SparkEngine(lake).write(broken, ROW, mode="append")
+    # In another order than the table's: Spark must load it before anything is committed.
+    SparkEngine(lake).write(broken, pa.table({"note": ["a"], "id": [1]}), mode="append")
     assert lake.read(broken).count() == 3
 
 

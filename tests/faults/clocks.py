@@ -34,5 +34,5 @@ def unguarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         for module in ("floe_iceberg.commits", "floe_iceberg.sql_catalog", "floe_polaris.catalog"):
             patch.setattr(f"{module}.stamped", lambda updates, _base, **_options: updates)
-        patch.setattr("floe_iceberg.sql_catalog.in_order", lambda metadata, _now: metadata)
+        patch.setattr("floe_iceberg.sql_catalog.in_order", lambda metadata, _now, _base: metadata)
         yield

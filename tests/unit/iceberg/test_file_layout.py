@@ -218,7 +218,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_property_with_a_bad_value_is_named(manager: IcebergTableManager, name: str) -> None:
-    told = re.escape(f"table property {name} is {BAD[name]!r}; it must be ")
+    told = rf"table property {name}( of '{T}')? is {re.escape(repr(BAD[name]))}; it must be .* Nothing was written"
     with pytest.raises(ConfigurationError, match=told):
         manager.write_data(T, events(0), mode="append", properties={name: BAD[name]})
     manager.write_data(T, events(0), mode="append", partition_by=[transform("day")])

@@ -132,6 +132,32 @@ def test_a_change_of_properties_from_the_future_does_not_move_later_snapshots_th
     assert disorder(metadata_of(manager)) is None
 
 
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_commit_by_a_clock_that_is_behind_leaves_the_history_as_it_was(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch, commit: str
+) -> None:
+    before = metadata_of(manager)
+    with clock_off(monkeypatch, -YEARS):
+        COMMITS[commit](manager)
+    after = metadata_of(manager)
+    assert after.snapshot_log[: len(before.snapshot_log)] == before.snapshot_log
+    assert after.snapshots[: len(before.snapshots)] == before.snapshots
+    assert disorder(after) is None
+
+
+def test_a_repair_by_a_clock_that_is_behind_raises_the_one_that_went_back(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = metadata_of(manager)
+    with unguarded(monkeypatch), clock_off(monkeypatch, -HOURS):
+        append(manager)
+    with clock_off(monkeypatch, -YEARS):
+        append(manager)
+    after = metadata_of(manager)
+    assert after.snapshot_log[:2] == before.snapshot_log
+    assert disorder(after) is None
+
+
 def test_after_a_head_in_the_far_future_snapshots_are_stamped_after_it_and_health_says_so(
     manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

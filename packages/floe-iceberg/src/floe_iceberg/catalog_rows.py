@@ -66,7 +66,14 @@ def load_row(catalog: SqlCatalog, row: RowName) -> Table:
     """A table of any catalog in the database, as it is now."""
     if row.catalog is None:
         return catalog.load_table(row.name)
-    location = table_rows(catalog).get(row)
+    *namespace, name = row.name
+    found = select(IcebergTables.metadata_location).where(
+        IcebergTables.catalog_name == row.catalog,
+        IcebergTables.table_namespace == ".".join(namespace),
+        IcebergTables.table_name == name,
+    )
+    with Session(catalog.engine) as session:
+        location = session.scalar(found)
     if not location:
         raise NoSuchTableError(str(row))
     # Not with the properties of the table: they may name code to import, and another tool has set them.

@@ -15,6 +15,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import Transform
 
 from floe_core.errors import ConfigurationError
+from floe_core.identifiers import TableIdentifier
 
 __all__ = ["FileLayout", "RowOrder", "SizedWriter", "check_properties", "portions", "transformed"]
 
@@ -28,30 +29,36 @@ _NUMBERS = (
     "write.parquet.page-row-limit",
     "write.parquet.dict-size-bytes",
     "commit.manifest.target-size-bytes",
-    "commit.manifest.min-count-to-merge",
 )
+_LEAST_TO_MERGE = "commit.manifest.min-count-to-merge"
 _LEVEL = "write.parquet.compression-level"
-_CODECS = ("zstd", "gzip", "snappy", "lz4", "brotli", "uncompressed", "none")
+_CODECS = ("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "uncompressed", "none")
 MERGE_ENABLED = "commit.manifest-merge.enabled"
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
+def check_properties(properties: Mapping[str, str], identifier: TableIdentifier | None = None) -> None:
     """Refuse values that the engines could not use; they would fail while files are written, and name no property."""
-    for name in _NUMBERS:
-        said = properties.get(name, "1")
-        if not said.isascii() or not said.isdecimal() or int(said) < 1:
-            raise ConfigurationError(f"table property {name} is {said!r}; it must be a whole number greater than zero")
+    for name in (*_NUMBERS, _LEAST_TO_MERGE):
+        said, least = properties.get(name, "1"), 0 if name == _LEAST_TO_MERGE else 1
+        if not said.isascii() or not said.isdecimal() or int(said) < least:
+            raise _unusable(name, said, f"a whole number of at least {least}", identifier)
     level = properties.get(_LEVEL, "")
     if level and not level.removeprefix("-").isdecimal():
-        raise ConfigurationError(f"table property {_LEVEL} is {level!r}; it must be a whole number")
+        raise _unusable(_LEVEL, level, "a whole number", identifier)
     codec = properties.get(TableProperties.PARQUET_COMPRESSION, "zstd")
     if codec.lower() not in _CODECS:
-        raise ConfigurationError(
-            f"table property {TableProperties.PARQUET_COMPRESSION} is {codec!r}; it must be one of {', '.join(_CODECS)}"
-        )
+        raise _unusable(TableProperties.PARQUET_COMPRESSION, codec, f"one of {', '.join(_CODECS)}", identifier)
     merges = properties.get(MERGE_ENABLED, "true")
     if merges.lower() not in ("true", "false"):
-        raise ConfigurationError(f"table property {MERGE_ENABLED} is {merges!r}; it must be true or false")
+        raise _unusable(MERGE_ENABLED, merges, "true or false", identifier)
+
+
+def _unusable(name: str, value: str, needed: str, identifier: TableIdentifier | None) -> ConfigurationError:
+    remedy = f"ALTER TABLE {identifier} SET TBLPROPERTIES ('{name}' = '…')" if identifier else "leave it out"
+    of = f" of '{identifier}'" if identifier else ""
+    return ConfigurationError(
+        f"table property {name}{of} is {value!r}; it must be {needed}. Nothing was written; change it: {remedy}"
+    )
 
 
 @dataclass
@@ -162,6 +169,8 @@ class SizedWriter(ParquetFormatWriter):
     def __init__(self, output: object, schema: Schema, properties: Mapping[str, str], group: int) -> None:
         # PyIceberg warns about this one; it is done here.
         known = {key: one for key, one in properties.items() if key != TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES}
+        if known.get(TableProperties.PARQUET_COMPRESSION, "").lower() == "lz4_raw":
+            known[TableProperties.PARQUET_COMPRESSION] = "lz4"  # what PyArrow calls it
         super().__init__(output, schema, known)  # type: ignore[arg-type]
         self._group = group
 

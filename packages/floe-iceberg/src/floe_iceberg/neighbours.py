@@ -141,8 +141,8 @@ class Neighbours:
             if name.catalog is not None:
                 raise FloeStorageError(
                     f"'{name}' in the same database cannot be loaded, so it cannot be told whether it uses files of "
-                    f"'{identifier}': {reason}. Nothing was deleted; drop '{identifier}' without purge, or give Floe "
-                    f"access to that table"
+                    f"'{identifier}': {reason}. Nothing was deleted; give Floe access to that table, or "
+                    f"drop its row from the catalog that owns it"
                 )
 
     def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:

@@ -203,7 +203,7 @@ class _NestedCatalog(SqlCatalog):
         base = current_table.metadata if current_table is not None else None
         stamps = updates if base is None else stamped(updates, base)
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, stamps)
-        staged.metadata = in_order(staged.metadata, now_ms())
+        staged.metadata = in_order(staged.metadata, now_ms(), base)
         return staged
 
 

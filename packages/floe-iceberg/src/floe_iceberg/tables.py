@@ -62,6 +62,7 @@ from floe_iceberg.registration import check_metadata_file, shown
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
+from floe_iceberg.timestamps import REPAIRED_AT, now_ms, refuse_disorder
 from floe_iceberg.write_request import WriteRequest, WriteResult
 from floe_iceberg.writes import write
 
@@ -531,6 +532,17 @@ class IcebergTableManager(PhysicalMaintenance):
                 f"and fill it anew with: floe run --missing. If the tables were created there by another tool, set "
                 f"storage.path to that folder"
             )
+
+    def repair_timestamps(self, table: Table, identifier: TableIdentifier) -> Table:
+        """Sort the timestamps of a table that Spark cannot load, as every commit to a catalog database does.
+
+        A catalog server keeps the log itself; where the commit changes nothing, the table is refused with the reason.
+        """
+        with translated("repair", identifier), table.transaction() as changes:
+            changes.set_properties({REPAIRED_AT: str(now_ms())})
+        repaired = self.load_table(identifier)
+        refuse_disorder(repaired.metadata, identifier)
+        return repaired
 
     def current_snapshot(self, identifier: TableIdentifier) -> SnapshotInfo | None:
         """The head of the table; None before its first write."""

@@ -17,8 +17,10 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 
-__all__ = ["GRACE_MS", "disorder", "in_order", "latest_ms", "now_ms", "refuse_disorder", "stamped"]
+__all__ = ["GRACE_MS", "REPAIRED_AT", "disorder", "in_order", "latest_ms", "now_ms", "refuse_disorder", "stamped"]
 
+# The property of a table that Floe repaired, with the time of the repair.
+REPAIRED_AT = "floe.timestamps-repaired-at-ms"
 # What Iceberg's Java library tolerates: TableMetadata.ONE_MINUTE.
 GRACE_MS = 60_000
 
@@ -83,15 +85,16 @@ def stamped(updates: Sequence[TableUpdate], base: TableMetadata, *, after: int =
     return tuple(made)
 
 
-def in_order(metadata: TableMetadata, now: int) -> TableMetadata:
+def in_order(metadata: TableMetadata, now: int, base: TableMetadata | None = None) -> TableMetadata:
     """The metadata with sorted logs and snapshots; the same object if nothing is out of order.
 
-    A timestamp later than both the last one and this clock was wrong and is lowered to the next one; any other that
-    goes back is raised to just after the one before it.
+    What this commit adds to the log of `base` never moves what was there: this clock may be the one that is wrong.
+    Of what was out of order before, a timestamp later than both the last one and this clock is lowered to the next
+    one, and any other that goes back is raised to just after the one before it.
     """
     changed: dict[str, object] = {}
     log = [one.timestamp_ms for one in metadata.snapshot_log]
-    ordered = _ordered(log, now)
+    ordered = _ordered(_after_base(metadata, base), now)
     if ordered != log:
         changed["snapshot_log"] = [
             one.model_copy(update={"timestamp_ms": stamp})
@@ -113,12 +116,25 @@ def in_order(metadata: TableMetadata, now: int) -> TableMetadata:
     return metadata.model_copy(update=changed) if changed else metadata
 
 
+def _after_base(metadata: TableMetadata, base: TableMetadata | None) -> list[int]:
+    """The timestamps of the snapshot log, with the entries that `base` does not have after the ones before them."""
+    known = {(one.snapshot_id, one.timestamp_ms) for one in (base.snapshot_log if base is not None else ())}
+    stamps: list[int] = []
+    for one in metadata.snapshot_log:
+        own = (one.snapshot_id, one.timestamp_ms) not in known
+        goes_back = bool(stamps) and one.timestamp_ms <= stamps[-1]
+        stamps.append(stamps[-1] + 1 if own and goes_back else one.timestamp_ms)
+    return stamps
+
+
 def _ordered(stamps: list[int], now: int) -> list[int]:
     if all(earlier <= later for earlier, later in pairwise(stamps)):
         return stamps
     fixed, ceiling = list(stamps), max(now, stamps[-1])
+    # If most of them lie in the future of this clock, it is this clock that is wrong.
+    lowers = 2 * sum(one > ceiling for one in stamps) < len(stamps)
     for place in range(len(fixed) - 2, -1, -1):
-        if fixed[place] > ceiling:
+        if lowers and fixed[place] > ceiling:
             fixed[place] = fixed[place + 1]
     for place in range(1, len(fixed)):
         if fixed[place] < fixed[place - 1]:

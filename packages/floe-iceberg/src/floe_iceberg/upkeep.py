@@ -106,6 +106,7 @@ def plan_table(
         cutoff, keep_last = cutoff_ms(table, policy, now), policy.expire.keep_last
         refuse_short_branches(table.metadata, identifier, older_than_ms=cutoff, keep_last=keep_last, now_ms=to_ms(now))
         neighbours.refuse_same(table, identifier)
+        neighbours.refuse_unreadable(identifier)
 
     for step in (one for one in Step if one in only):
         if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):

@@ -105,7 +105,7 @@ class WriteResult:
 
 def check_table(request: WriteRequest, table: Table) -> None:
     """Is the table still one that this write can go to? Its caller may know better."""
-    check_properties(table.properties)
+    check_properties(table.properties, request.identifier)
     refuse_strategy(request, table.properties)
     if request.check is not None:
         request.check(table)

@@ -283,8 +283,9 @@ class Commit:
             return None
         made = self._put_on_top(branch, head, finder)
         self._drop(branch)
-        if self._loaded().snapshot_by_id(staged.snapshot_id) is None:  # nothing leads to its manifests any more
-            commits.clean([staged], table.io)
+        with suppress(Exception):  # the rows are committed: what cannot be cleaned up is an orphan, for maintenance
+            if self._loaded().snapshot_by_id(staged.snapshot_id) is None:  # nothing leads to its manifests any more
+                commits.clean([staged], table.io)
         return made
 
     def _put_on_top(self, branch: str, head: Snapshot, finder: FinderOf | None) -> SnapshotInfo:

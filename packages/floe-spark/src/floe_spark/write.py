@@ -33,6 +33,7 @@ from floe_iceberg.locations import is_taken, taken
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
+from floe_iceberg.timestamps import disorder
 from floe_iceberg.write_request import (
     WriteRequest,
     WriteResult,
@@ -243,6 +244,8 @@ def _write_existing(request: WriteRequest, source: Source, table: Table, op: Ope
         return done
     manager.refuse_moved(table, identifier)
     check_table(request, table)
+    if disorder(table.metadata) is not None:  # Spark could not load it
+        table = manager.repair_timestamps(table, identifier)
     frame = spelt_alike(source.frame, table.schema())
     schema = as_in(table.schema(), data_schema(frame))
     if request.slice is not None:

@@ -64,6 +64,7 @@ def expire_snapshots(
             return report.model_copy(update={"seconds": time.perf_counter() - began})
         others = neighbours or lake.tables.neighbours()
         others.refuse_same(before, identifier)
+        others.refuse_unreadable(identifier)
         others.refuse_used(identifier, lambda: present_files(before))
         files = list_files(before, identifier)
         arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
