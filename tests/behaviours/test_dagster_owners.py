@@ -8,15 +8,22 @@ import pyarrow as pa
 import pytest
 import yaml
 from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetOut,
     AssetsDefinition,
     AssetSpec,
     DagsterInstance,
     DataVersion,
     Definitions,
     ExecuteInProcessResult,
+    Output,
     asset,
     execute_job,
     graph_asset,
+    graph_multi_asset,
+    materialize,
+    multi_asset,
     observable_source_asset,
     op,
 )
@@ -142,6 +149,45 @@ def test_assets_that_store_nothing_in_the_table_do_not_count(
     job = everything.resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(instance=instance, run_config=QUIET).success
     assert ids(lake, x_y) == [1]
+
+
+def several(ns: str, *, as_graph: bool) -> AssetsDefinition:
+    """Two assets of one definition, of which a run may select one."""
+    outs = {
+        name: AssetOut(key=[ns, name], metadata={"write_mode": "append"}, is_required=as_graph) for name in ("x_y", "z")
+    }
+
+    @op
+    def rows() -> pa.Table:
+        return numbers(1)
+
+    @graph_multi_asset(outs=outs, can_subset=True)
+    def of_a_graph() -> dict[str, Any]:
+        return {"x_y": rows(), "z": rows.alias("others")()}
+
+    @multi_asset(outs=outs, can_subset=True)
+    def of_an_op(context: AssetExecutionContext) -> Iterator[Output[pa.Table]]:
+        for name in outs:
+            if AssetKey([ns, name]) in context.selected_asset_keys:
+                yield Output(numbers(1), name)
+
+    return of_a_graph if as_graph else of_an_op
+
+
+@pytest.mark.parametrize("as_graph", [False, True], ids=["multi_asset", "graph_multi_asset"])
+def test_a_run_may_select_some_assets_of_a_definition(
+    lake: Lake, instance: DagsterInstance, x_y: TableIdentifier, as_graph: bool
+) -> None:
+    ns = x_y.namespace[0]
+    both, selected = several(ns, as_graph=as_graph), [AssetKey([ns, "x_y"])]
+    execute(lake, instance, both, asset_selection=selected)
+    resources = {"io_manager": IcebergIOManager(lake=lake)}
+    assert materialize([both], selection=selected, instance=instance, resources=resources, run_config=QUIET).success
+    assert ids(lake, x_y) == [1, 1]
+    assert not lake.tables.table_exists(TableIdentifier(namespace=(ns,), name="z"))
+    execute(lake, instance, both)
+    with pytest.raises(ConfigurationError, match=f"{ns}/X_Y and {ns}/x_y would both be stored"):
+        execute(lake, instance, both, writing([ns, "X_Y"], numbers(2)))
 
 
 def test_a_second_asset_is_refused_by_the_owner_in_the_table(

@@ -97,6 +97,7 @@ def assets_beside(context: OutputContext) -> Iterator[tuple[AssetKey, Any, Mappi
         graph = step.repository_def.asset_graph
     managers = step.scoped_resources_builder.resource_instance_dict
     for definition in graph.assets_defs:
-        for spec in definition.specs:
-            if spec.key != context.asset_key and is_stored(definition, spec.key):
-                yield spec.key, managers.get(definition.get_io_manager_key_for_asset_key(spec.key)), spec.metadata
+        for key in definition.keys:  # not `specs`, which lists the assets that the run did not select as well
+            if key != context.asset_key and is_stored(definition, key):
+                manager = managers.get(definition.get_io_manager_key_for_asset_key(key))
+                yield key, manager, definition.get_asset_spec(key).metadata
