@@ -1,19 +1,24 @@
 """The history of runs over hundreds of partitions: stored in few transactions, and the same as Dagster stores it."""
 
 import os
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dagster import AssetKey, AssetMaterialization, DagsterEventType, DagsterInstance
+from dagster._core.events import ASSET_EVENTS
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError
 
 from floe_core.compiler import compile_project
+from floe_runtime import dagster_storage
 from floe_runtime.pipeline import Pipeline, open_pipeline
 from floe_runtime.planning import Batch
 from floe_runtime.runner import run_batches
@@ -155,6 +160,37 @@ def test_the_history_of_a_batch_is_the_same_as_dagsters(tmp_path: Path, monkeypa
         theirs, their_state = events_of(pipeline.instance, run_id), state_of(pipeline.instance)
     assert ours == theirs
     assert our_state == their_state
+
+
+@pytest.mark.parametrize("locked", ["run", "index"])
+def test_a_batch_that_cannot_be_stored_leaves_nothing_so_its_events_are_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """Dagster stores the events of a batch one at a time if the batch fails."""
+    real: Any = dagster_storage._EventLog._store_together
+    failed: list[str] = []
+
+    def store_while_locked(log: Any, run_id: str, events: Any) -> None:
+        path = log.path_for_shard(run_id if locked == "run" else "index")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other, monkeypatch.context() as hasty:
+            other.execute("BEGIN IMMEDIATE")
+            for module in (dagster_storage, sqlite_event_log):
+                hasty.setattr(module, "SQLITE_BUSY_TIMEOUT_SECONDS", 0.1)
+            try:
+                real(log, run_id, events)
+            except OperationalError as exc:
+                failed.append(str(exc))
+                raise
+
+    monkeypatch.setattr(dagster_storage._EventLog, "_store_together", store_while_locked)
+    with project(tmp_path / "locked") as pipeline:
+        run_id = run_days(pipeline, 5)
+        events, state = Counter(events_of(pipeline.instance, run_id)), state_of(pipeline.instance)
+    assert failed
+    assert all("database is locked" in one for one in failed)
+    assert {one["records"] for one in state.values()} == {5}
+    assets = [count for (kind, *_), count in events.items() if kind in ASSET_EVENTS]
+    assert assets == [1] * 20  # a planned event and a materialization for each day of both assets
 
 
 def test_a_project_of_before_keeps_its_history_and_its_runs_are_batched(tmp_path: Path) -> None:

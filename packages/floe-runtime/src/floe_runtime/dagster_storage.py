@@ -8,7 +8,8 @@ history is readable either way. The `dagster.yaml` of projects names this module
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from dagster._core.events import ASSET_EVENTS
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.sql import create_engine
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
@@ -35,7 +38,7 @@ storage:
 
 
 class _EventLog(SqliteEventLogStorage):
-    """The event log of Dagster, which stores a batch of events in two transactions."""
+    """The event log of Dagster, which stores a batch of events in one transaction of each of its two files."""
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         for (run_id, is_plain), group in itertools.groupby(events, lambda one: (one.run_id, _is_plain(one))):
@@ -47,20 +50,38 @@ class _EventLog(SqliteEventLogStorage):
 
     def _store_together(self, run_id: str, events: list[EventLogEntry]) -> None:
         rows = [self._event_to_row(event) for event in events]
-        # The index first: if it is locked, nothing is stored yet, and Dagster stores the events one at a time.
-        with self.index_transaction() as connection:
-            inserted = [connection.execute(SqlEventLogStorageTable.insert().values(**row)) for row in rows]
-            ids = [int(one.lastrowid) for one in inserted]
-            self._store_asset_event_tags(connection, events, ids)
-            # Each event of an asset replaces what the one before it left in the table of assets.
-            latest = {
-                (event.dagster_event_type, row["asset_key"]): (event, event_id)
-                for event, row, event_id in zip(events, rows, ids, strict=True)
-            }
-            for event, event_id in latest.values():
-                self._store_asset_event(connection, event, event_id)
-        with self.run_connection(run_id) as connection:
-            connection.execute(SqlEventLogStorageTable.insert(), rows)
+        # If this fails, Dagster stores the events again, one at a time: nothing may be stored by then, or sensors see
+        # them twice. So neither file is committed before both have all rows. The run's log is committed first; if the
+        # commit of the index then fails (disk full), the log of the run lists these events twice, the index once.
+        with self.index_transaction() as index, self._run_beside_index(run_id) as run:
+            run.execute(SqlEventLogStorageTable.insert(), rows)
+            self._store_in_index(index, events, rows)
+
+    @contextmanager
+    def _run_beside_index(self, run_id: str) -> Iterator[Any]:
+        """A transaction in the run's log. `run_connection` would wait for the lock that `index_transaction` holds."""
+        connect_args = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
+        engine = create_engine(self.conn_string_for_shard(run_id), connect_args=connect_args)
+        try:
+            if run_id not in self._initialized_dbs:
+                self._initdb(engine)
+                self._initialized_dbs.add(run_id)
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    def _store_in_index(self, index: Any, events: Sequence[EventLogEntry], rows: Sequence[Mapping[str, Any]]) -> None:
+        inserted = [index.execute(SqlEventLogStorageTable.insert().values(**row)) for row in rows]
+        ids = [int(one.lastrowid) for one in inserted]
+        self._store_asset_event_tags(index, events, ids)
+        # Each event of an asset replaces what the one before it left in the table of assets.
+        latest = {
+            (event.dagster_event_type, row["asset_key"]): (event, event_id)
+            for event, row, event_id in zip(events, rows, ids, strict=True)
+        }
+        for event, event_id in latest.values():
+            self._store_asset_event(index, event, event_id)
 
 
 def _is_plain(event: EventLogEntry) -> bool:
