@@ -35,7 +35,7 @@ from tests.runs import QUIET
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_dagster import IcebergIOManager
+from floe_dagster import IcebergIOManager, io_manager, options
 from floe_iceberg import IcebergTableManager
 from floe_spark import Lake, commits
 
@@ -127,6 +127,23 @@ def test_two_managers_of_one_lake_are_told_apart_by_their_tables_only(
             assert job.execute_in_process(instance=instance, run_config=QUIET).success
             lake.tables.drop_table(TableIdentifier.from_string(f"{ns}.elsewhere.x_y"))
     assert ids(lake, x_y) == [1]
+
+
+def test_the_options_of_the_other_assets_are_read_once_per_run(
+    lake: Lake, instance: DagsterInstance, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, read = options.output_options, []
+
+    def reading(metadata: Any, name: str, *rest: Any, **named: Any) -> Any:
+        read.append(name)
+        return real(metadata, name, *rest, **named)
+
+    monkeypatch.setattr(io_manager, "output_options", reading)
+    assets = [writing([namespace, f"t{number}"], numbers(number)) for number in range(8)]
+    for _ in range(2):
+        read.clear()
+        execute(lake, instance, *assets)
+        assert len(read) == 2 * len(assets)  # each when it is written, and each for the first of them
 
 
 def test_assets_that_store_nothing_in_the_table_do_not_count(

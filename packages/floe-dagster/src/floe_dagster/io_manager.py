@@ -30,7 +30,7 @@ from floe_dagster.assets import table_of
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import describe
 from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options, refuse_tags
-from floe_dagster.owners import Owner, assets_beside, how_to_take_over, shared_table
+from floe_dagster.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.partitions import Partitioning, partitioning
 from floe_dagster.resources import lake_of
 from floe_dagster.steps import followed, follows, has_read, step_of, tags_of, trace, write_id
@@ -72,6 +72,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     take_over: bool = False
 
     _opened: Lake | None = PrivateAttr(default=None)
+    # The assets by table, of one run and its job.
+    _visible: tuple[str, Any, Mapping[str, Sequence[str]]] | None = PrivateAttr(default=None)
 
     @classmethod
     def from_config(cls, config: IcebergIOManagerConfig, root: Path | None = None) -> "IcebergIOManager":
@@ -123,12 +125,26 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
 
     def _refuse_shared(self, context: OutputContext, identifier: TableIdentifier) -> None:
         """Refuse an asset whose table is the table of another asset that this run can see."""
-        for key, manager, metadata in assets_beside(context):
-            known = isinstance(manager, IcebergIOManager) and self._has_tables_of(manager)
-            other = manager._place_of(key, metadata) if known else None
-            # Spark does not distinguish `Orders` from `orders`.
-            if other is not None and other.full_name.lower() == identifier.full_name.lower():
-                raise shared_table(identifier, *sorted([_asset_of(context), key.to_user_string()]))
+        own = _asset_of(context)
+        for other in self._assets_by_table(step_of(context)).get(identifier.full_name.lower(), ()):
+            if other != own:
+                raise shared_table(identifier, *sorted([own, other]))
+
+    def _assets_by_table(self, step: Any) -> Mapping[str, Sequence[str]]:
+        """The assets that this run can see, by their tables in this lake. The map is built once per run."""
+        if step is None:
+            return {}
+        kept = self._visible
+        if kept is None or kept[0] != step.run_id or kept[1] is not step.job_def:
+            found: dict[str, list[str]] = {}
+            for key, manager, metadata in visible_assets(step):
+                known = isinstance(manager, IcebergIOManager) and self._has_tables_of(manager)
+                table = manager._place_of(key, metadata) if known else None
+                if table is not None:
+                    # Spark does not distinguish `Orders` from `orders`.
+                    found.setdefault(table.full_name.lower(), []).append(key.to_user_string())
+            self._visible = kept = (step.run_id, step.job_def, found)
+        return kept[2]
 
     def _has_tables_of(self, other: "IcebergIOManager") -> bool:
         """Do both store in the same tables? Another lake is not opened to find out."""

@@ -20,7 +20,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_dagster.assets import is_stored
 from floe_dagster.steps import step_of
 
-__all__ = ["ASSET", "PROJECT", "Owner", "assets_beside", "how_to_take_over", "owner_of", "shared_table"]
+__all__ = ["ASSET", "PROJECT", "Owner", "how_to_take_over", "owner_of", "shared_table", "visible_assets"]
 
 ASSET = "floe.asset"
 PROJECT = "floe.project"
@@ -84,20 +84,17 @@ def shared_table(table: TableIdentifier, *assets: str) -> ConfigurationError:
     )
 
 
-def assets_beside(context: OutputContext) -> Iterator[tuple[AssetKey, Any, Mapping[str, Any]]]:
-    """The other stored assets that the run can see, with their metadata and their IO manager if this process has it.
+def visible_assets(step: Any) -> Iterator[tuple[AssetKey, Any, Mapping[str, Any]]]:
+    """The stored assets that the run can see, with their IO manager if this process has it, and their metadata.
 
     Those of the whole code location where Dagster tells it, otherwise those of the run.
     """
-    step = step_of(context)
-    if step is None:
-        return
     graph = step.job_def.asset_layer.asset_graph
     with suppress(CheckError):  # a job that is executed in Python belongs to no repository
         graph = step.repository_def.asset_graph
     managers = step.scoped_resources_builder.resource_instance_dict
     for definition in graph.assets_defs:
         for key in definition.keys:  # not `specs`, which lists the assets that the run did not select as well
-            if key != context.asset_key and is_stored(definition, key):
+            if is_stored(definition, key):
                 manager = managers.get(definition.get_io_manager_key_for_asset_key(key))
                 yield key, manager, definition.get_asset_spec(key).metadata
