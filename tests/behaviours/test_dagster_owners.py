@@ -16,6 +16,7 @@ from dagster import (
     DagsterInstance,
     DataVersion,
     Definitions,
+    EnvVar,
     ExecuteInProcessResult,
     Output,
     asset,
@@ -35,7 +36,7 @@ from tests.runs import QUIET
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_dagster import IcebergIOManager, io_manager, options
+from floe_dagster import IcebergIOManager, LakeResource, create_definitions, io_manager, options
 from floe_iceberg import IcebergTableManager
 from floe_spark import Lake, commits
 
@@ -127,6 +128,26 @@ def test_two_managers_of_one_lake_are_told_apart_by_their_tables_only(
             assert job.execute_in_process(instance=instance, run_config=QUIET).success
             lake.tables.drop_table(TableIdentifier.from_string(f"{ns}.elsewhere.x_y"))
     assert ids(lake, x_y) == [1]
+
+
+def test_create_definitions_distinguishes_equal_tables_of_two_lakes(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = lake.artifacts.root
+    both = [
+        writing(["s", "x"], numbers(1)),
+        writing(["copy", "x"], numbers(2), metadata={"floe/namespace": "s"}, io_manager_key="second"),
+    ]
+
+    def define(second: LakeResource) -> None:
+        create_definitions(both, project=root, resources={"second": IcebergIOManager(lake=second)})
+
+    define(LakeResource(project=str(tmp_path)))
+    define(LakeResource(project=str(root), environment="other"))
+    monkeypatch.setenv("SECOND_LAKE", str(root))
+    for same in (str(root / "folder" / ".."), EnvVar("SECOND_LAKE")):
+        with pytest.raises(ConfigurationError, match=r"would both be stored in table 's\.x'"):
+            define(LakeResource(project=same, environment=lake.artifacts.environment))
 
 
 def test_the_options_of_the_other_assets_are_read_once_per_run(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster import Definitions, in_process_executor, mem_io_manager
+from dagster import Definitions, EnvVar, in_process_executor, mem_io_manager
 
 from floe_core.artifacts import CompiledArtifacts, contract_path
 from floe_core.compiler import SPEC_FILE, is_stale
@@ -80,10 +80,10 @@ def _add_maintenance(others: dict[str, Any], maintenance: Definitions) -> None:
 
 def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources: Mapping[str, Any]) -> None:
     """Two assets on one table would overwrite each other; an unsaid write mode may surprise."""
-    owners: dict[str, str] = {}
+    owners: dict[tuple[Hashable, str], str] = {}
     for one in stored_assets(assets, artifacts, resources):
         # Spark does not tell `Orders` from `orders`.
-        other = owners.setdefault(one.table.full_name.lower(), one.name)
+        other = owners.setdefault((_lake_of(one.manager), one.table.full_name.lower()), one.name)
         if other != one.name:
             raise shared_table(one.table, other, one.name)
         if one.spec.partitions_def is not None:
@@ -94,3 +94,15 @@ def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources
                 f'metadata={{"write_mode": "append"}} or "overwrite"',
                 stacklevel=4,
             )
+
+
+def _lake_of(manager: IcebergIOManager) -> Hashable:
+    """What distinguishes lakes that are not opened yet, as the IO manager does: one project and environment is one."""
+    lake = manager.lake
+    if manager.table_manager is None and isinstance(lake, LakeResource):
+        return str(Path(_value(lake.project) or "").resolve()), _value(lake.environment)
+    return id(lake if manager.table_manager is None else manager.table_manager)
+
+
+def _value(said: str | None) -> str | None:
+    return said.get_value() if isinstance(said, EnvVar) else said
