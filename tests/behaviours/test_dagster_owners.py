@@ -18,6 +18,7 @@ from dagster import (
     Definitions,
     EnvVar,
     ExecuteInProcessResult,
+    MaterializeResult,
     Output,
     asset,
     execute_job,
@@ -226,6 +227,24 @@ def test_a_run_may_select_some_assets_of_a_definition(
     execute(lake, instance, both)
     with pytest.raises(ConfigurationError, match=f"{ns}/X_Y and {ns}/x_y would both be stored"):
         execute(lake, instance, both, writing([ns, "X_Y"], numbers(2)))
+
+
+def test_the_refusal_says_what_an_asset_that_stores_nothing_has_to_do(lake: Lake) -> None:
+    def bare():  # type: ignore[no-untyped-def]
+        return MaterializeResult()
+
+    def with_result() -> MaterializeResult[None]:
+        return MaterializeResult()
+
+    def with_none() -> None: ...
+
+    for compute in (bare, with_result, with_none):
+        both = [asset(key=["s", "x", "y"])(compute), writing(["s", "x_y"], numbers(1))]
+        if compute is bare:
+            with pytest.raises(ConfigurationError, match=r"stores nothing, .* -> None or -> MaterializeResult\[None\]"):
+                create_definitions(both, project=lake.artifacts.root)
+        else:
+            create_definitions(both, project=lake.artifacts.root)
 
 
 def test_a_second_asset_is_refused_by_the_owner_in_the_table(

@@ -80,7 +80,8 @@ def shared_table(table: TableIdentifier, *assets: str) -> ConfigurationError:
     """The error for two assets of one project that would be stored in one table."""
     return ConfigurationError(
         f"assets {' and '.join(assets)} would both be stored in table '{table}'; rename one of them, or "
-        f"give it another table with metadata floe/table"
+        f"give it another table with metadata floe/table. If one of them stores nothing, annotate what it returns: "
+        f"-> None or -> MaterializeResult[None]"
     )
 
 
