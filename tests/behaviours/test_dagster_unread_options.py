@@ -19,6 +19,7 @@ from dagster import (
     TableSchema,
     asset,
 )
+from pydantic import Field
 from tests.runs import metadata_of, rows_of, run, run_alone
 
 from floe_core.artifacts import CompiledArtifacts
@@ -76,6 +77,21 @@ def test_an_argument_that_nothing_reads_is_refused_with_the_nearest_one(
 def test_what_is_configured_at_launch_is_checked_too(kind: type[Any]) -> None:
     with pytest.raises(ConfigurationError, match="has no 'zzz'; there are "):
         kind.configure_at_launch(zzz=1)
+
+
+class Labelled(IcebergIOManager):
+    """A manager of a user's own, with a field that is given by another name."""
+
+    label_: str = Field(default="none", alias="label")
+
+
+def test_the_aliases_of_fields_are_known_names(project: CompiledArtifacts) -> None:
+    lake = LakeResource(project=str(project.root))
+    wrong: dict[str, Any] = {"labl": "mine"}
+    assert Labelled(lake=lake, label="mine").label_ == "mine"
+    assert Labelled.configure_at_launch(label="mine") is not None
+    with pytest.raises(ConfigurationError, match="Labelled has no 'labl'; did you mean 'label'"):
+        Labelled(lake=lake, **wrong)
 
 
 def test_an_argument_of_create_definitions_that_nothing_reads_is_refused(project: CompiledArtifacts) -> None:

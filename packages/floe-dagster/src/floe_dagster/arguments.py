@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from floe_core.errors import ConfigurationError
 
-__all__ = ["KnownArguments", "nearest", "refuse_unknown"]
+__all__ = ["KnownArguments", "names_of", "nearest", "refuse_unknown"]
 
 
 def nearest(name: str, known: Collection[str], prefix: str = "") -> str:
@@ -26,6 +26,13 @@ def refuse_unknown(who: str, given: Iterable[str], known: Collection[str]) -> No
             raise ConfigurationError(f"{who} has no {name!r}; {nearest(name, known)}")
 
 
+def names_of(model: type[BaseModel]) -> set[str]:
+    """The names that the fields of a model are given by: their own and their aliases."""
+    fields = model.model_fields
+    aliases = {alias for field in fields.values() for alias in (field.alias, field.validation_alias)}
+    return {*fields, *(alias for alias in aliases if isinstance(alias, str))}
+
+
 class KnownArguments(BaseModel):
     """A model that takes its own fields only, and names the nearest one for any other."""
 
@@ -35,5 +42,5 @@ class KnownArguments(BaseModel):
     @classmethod
     def _known_only(cls, given: Any) -> Any:
         if isinstance(given, dict):
-            refuse_unknown(cls.__name__, given, cls.model_fields)
+            refuse_unknown(cls.__name__, given, names_of(cls))
         return given

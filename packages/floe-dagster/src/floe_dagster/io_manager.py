@@ -25,7 +25,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
 from floe_dagster import cursors
-from floe_dagster.arguments import KnownArguments, refuse_unknown
+from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
 from floe_dagster.assets import table_of
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import describe
@@ -87,7 +87,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
 
     @classmethod
     def configure_at_launch(cls, **given: Any) -> Any:
-        refuse_unknown(cls.__name__, given, cls.model_fields)
+        refuse_unknown(cls.__name__, given, names_of(cls))
         return super().configure_at_launch(**given)
 
     @classmethod

@@ -10,7 +10,7 @@ from dagster import ConfigurableResource
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
-from floe_dagster.arguments import KnownArguments, refuse_unknown
+from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
 from floe_iceberg import IcebergTableManager
 from floe_spark import Lake
 
@@ -28,7 +28,7 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
 
     @classmethod
     def configure_at_launch(cls, **given: Any) -> Any:
-        refuse_unknown(cls.__name__, given, cls.model_fields)
+        refuse_unknown(cls.__name__, given, names_of(cls))
         return super().configure_at_launch(**given)
 
     @property
