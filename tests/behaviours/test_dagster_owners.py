@@ -310,6 +310,9 @@ def test_the_refusal_says_how_to_take_the_table_over_and_that_works(
     with pytest.raises(ConfigurationError) as caught:
         execute(lake, instance, x_y_again)
     words = str(caught.value)
+    assert words.index('metadata={"floe/take_over": True}') < words.index(
+        "run config"
+    )  # `floe run` takes no run config
     config = yaml.safe_load(words[words.index("{ops:") : words.rindex("}}") + 2])
     execute(lake, instance, x_y_again, config=config)
     assert (ids(lake, x_y), owner(lake, x_y)[0]) == ([1, 2], f"{ns}/x_y")

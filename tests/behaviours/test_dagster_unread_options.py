@@ -172,7 +172,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"schema": "id int, note string"},
         "'schema' .* 'id int, note string' .* dagster/column_schema",
     ),
-    "a table as text": ({"table": "orders of today"}, "'table' .* 'orders of today'"),
+    "a table as text": (
+        {"table": "orders of today"},
+        "'table' names the table, .* 'orders of today' is not a valid name",
+    ),
 }
 
 

@@ -51,7 +51,8 @@ class Owner:
             raise ConfigurationError(
                 f"table '{identifier}' belongs to {found} (table properties {ASSET}, {PROJECT}); {self} must not "
                 f"write to it, so nothing was written. Name another table in its metadata (floe/table), or let it take "
-                f'this one over: for one run with the run config {how}, or with metadata={{"floe/take_over": True}}'
+                f'this one over: with metadata={{"floe/take_over": True}} until it has run, or for one run with the '
+                f"run config {how}"
             )
 
         return check

@@ -17,6 +17,7 @@ from floe_core.identifiers import Namespace, check_name
 __all__ = ["PEER_INPUT", "PEER_OUTPUT", "PEER_RUN", "peer_option"]
 
 _PLACES = {"schema": "namespace", "table": "table"}
+_NAMED = {"schema": "namespace of the table", "table": "table"}
 _REFUSED = {
     "table_properties": "would replace the properties of a table that exists, which Floe never does on a write; for "
     "the properties of a new table say 'floe/table_properties'",
@@ -53,8 +54,8 @@ def _place(key: str, value: Any, who: str) -> tuple[str, Any] | None:
         Namespace.from_string(text) if key == "schema" else check_name(text)
     except (ValueError, ConfigurationError):
         raise ConfigurationError(
-            f"{who}: metadata {key!r} is the {_PLACES[key]} of the table, as in dagster-iceberg, and {text!r} is no "
-            f"name of one; describe columns under dagster/column_schema, and other things under a key of your own"
+            f"{who}: metadata {key!r} names the {_NAMED[key]}, as in dagster-iceberg, and {text!r} is not a valid "
+            f"name; describe columns under dagster/column_schema, and other things under a key of your own"
         ) from None
     return _PLACES[key], text
 
