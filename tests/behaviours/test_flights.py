@@ -13,6 +13,7 @@ FIRST, LAST = "2013-03-01", "2013-03-31"
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1200)
 def test_a_month_of_flights_in_one_run_has_the_daily_counts_of_pandas(tmp_path: Path) -> None:
     root = tmp_path / "flights"
     shutil.copytree(PROJECT, root, ignore=shutil.ignore_patterns(".floe"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import datetime, timedelta, timezone
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -91,6 +92,16 @@ def test_a_table_may_ask_for_all_partitions_at_once(lake: Lake, table: TableIden
     assert not one_at_a_time(opened(lake, table))
     lake.write(scattered(lake), table, mode=WriteMode.APPEND)
     assert not one_at_a_time(opened(lake, table))
+
+
+def test_a_stream_whose_batches_hold_all_partitions_has_one_file_for_each(lake: Lake, table: TableIdentifier) -> None:
+    hours = [FIRST + timedelta(hours=number) for number in range(HOURS)]
+    batch = pa.record_batch({"at": pa.array(hours, pa.timestamp("us", "UTC"))})
+    stream = pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch, 20))
+    lake.tables.write_data(table, stream, mode=WriteMode.APPEND, partition_by=BY_HOUR)
+    files = [task.file for task in lake.tables.scan(table).plan_files()]
+    assert len(files) == HOURS
+    assert {file.record_count for file in files} == {20}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from floe_core.compiler import compile_project
 from floe_runtime import dagster_storage
+from floe_runtime.dev import _environment
 from floe_runtime.pipeline import Pipeline, open_pipeline
 from floe_runtime.planning import Batch
 from floe_runtime.runner import run_batches
@@ -27,7 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)
 
 DEFINITIONS = """
 from dagster import (
-    AssetCheckResult, BackfillPolicy, DailyPartitionsDefinition, Definitions, MaterializeResult, asset, asset_check
+    AssetCheckResult, BackfillPolicy, DailyPartitionsDefinition, DataVersion, Definitions, MaterializeResult, asset,
+    asset_check,
 )
 
 days = DailyPartitionsDefinition("2025-01-01", end_date="2026-01-01", timezone="America/New_York")
@@ -36,12 +38,12 @@ settings = {"partitions_def": days, "backfill_policy": BackfillPolicy.single_run
 
 @asset(**settings)
 def flights(context):
-    return MaterializeResult(metadata={"days": len(context.partition_keys)}, tags={"source": "test"})
+    return MaterializeResult(metadata={"days": len(context.partition_keys)}, data_version=DataVersion("7"))
 
 
 @asset(deps=[flights], **settings)
 def delays(context):
-    return MaterializeResult()
+    return MaterializeResult(data_version=DataVersion("8"))
 
 
 @asset_check(asset=flights)
@@ -129,7 +131,7 @@ def state_of(instance: DagsterInstance) -> dict[str, Any]:
             ).keys(),
             "last": latest.asset_materialization.partition,
             "metadata": latest.asset_materialization.metadata,
-            "tags": storage.get_event_tags_for_asset(key, filter_tags={"source": "test"}),
+            "data versions": storage.get_event_tags_for_asset(key),
             "records": len(instance.fetch_materializations(key, limit=1000).records),
         }
     return told
@@ -159,6 +161,7 @@ def test_the_history_of_a_batch_is_the_same_as_dagsters(tmp_path: Path, monkeypa
         run_id = run_days(pipeline, 20)
         theirs, their_state = events_of(pipeline.instance, run_id), state_of(pipeline.instance)
     assert ours == theirs
+    assert len(our_state["flights"]["data versions"]) == 20
     assert our_state == their_state
 
 
@@ -221,3 +224,11 @@ def test_a_home_of_the_users_own_is_left_alone(tmp_path: Path, monkeypatch: pyte
     with project(tmp_path / "project"):
         assert BATCH_SIZE not in os.environ
         assert not (tmp_path / "dagster.yaml").exists()
+
+
+def test_runs_of_the_web_ui_are_batched_too(tmp_path: Path) -> None:
+    with project(tmp_path / "ui") as pipeline:
+        environment = _environment(pipeline.artifacts)
+    assert int(environment[BATCH_SIZE]) >= DAYS
+    assert environment["DAGSTER_HOME"] == str(tmp_path / "ui" / ".floe" / "dagster")
+    assert BATCH_SIZE not in os.environ
