@@ -28,7 +28,7 @@ from floe_core.compiler import compile_project
 from floe_core.errors import CatalogConnectionError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
-from floe_dagster import create_definitions
+from floe_dagster import IcebergIOManager, LakeResource, create_definitions
 from floe_dagster.differences import Difference, find_differences, spread
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import RenameColumn
@@ -49,6 +49,7 @@ class Shop:
     instance: DagsterInstance
     namespace: str
     assets: list[Any] = field(default_factory=list)
+    resources: dict[str, Any] = field(default_factory=dict)
 
     @property
     def tables(self) -> IcebergTableManager:
@@ -56,7 +57,8 @@ class Shop:
 
     @property
     def pipeline(self) -> Pipeline:
-        return Pipeline(self.artifacts, create_definitions(self.assets, project=self.artifacts.root), self.instance)
+        made = create_definitions(self.assets, project=self.artifacts.root, resources=self.resources)
+        return Pipeline(self.artifacts, made, self.instance)
 
     @property
     def keys(self) -> list[AssetKey]:
@@ -143,7 +145,7 @@ def open_shop(
     opened: list[Shop] = []
 
     def open_(catalog: str) -> Shop:
-        (tmp_path / "floe.yaml").write_text(f"name: shop\n{settings(catalog)}")
+        (tmp_path / "floe.yaml").write_text(f"name: shop\ntables: {{default_namespace: main}}\n{settings(catalog)}")
         artifacts = compile_project(tmp_path).artifacts
         artifacts.write()
         opened.append(Shop(artifacts, instance, new_namespace()))
@@ -402,6 +404,34 @@ def test_assets_of_other_io_managers_are_left_alone(shop: Shop) -> None:
     assert shop.differences() == []
     alone = Definitions([elsewhere], resources={"mem_io_manager": mem_io_manager})
     assert find_differences(alone, [elsewhere.key], shop.artifacts, shop.instance) == []
+
+
+@pytest.mark.parametrize("given", ["lake", "table_manager"])
+def test_the_namespace_is_that_of_the_managers_own_lake(
+    open_shop: Callable[[str], Shop], tmp_path_factory: pytest.TempPathFactory, given: str
+) -> None:
+    root = tmp_path_factory.mktemp("other")
+    (root / "floe.yaml").write_text("name: other\ntables: {default_namespace: elsewhere}\n")
+    other = compile_project(root).artifacts
+    other.write()
+    shop = open_shop("embedded")
+    shop.resources["io_manager"] = (
+        IcebergIOManager(lake=LakeResource(project=str(root)))
+        if given == "lake"
+        else IcebergIOManager(table_manager=IcebergTableManager.open(other))
+    )
+
+    @asset(metadata={"write_mode": "append"})
+    def orders() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    shop.assets.append(orders)
+    shop.run([])
+    assert shop.differences() == []
+    table = "elsewhere.orders" if given == "lake" else "public.orders"
+    IcebergTableManager.open(other).drop_table(TableIdentifier.from_string(table))
+    (told,) = shop.differences()
+    assert (told.reason, told.table) == ("dropped", table)
 
 
 def test_a_catalog_that_cannot_be_reached_is_an_error(tmp_path: Path, instance: DagsterInstance) -> None:

@@ -25,6 +25,7 @@ from dagster import (
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.artifacts import CompiledArtifacts
+from floe_dagster.assets import table_of
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import StoredAsset, stored_assets
 from floe_dagster.resources import lake_of
@@ -143,7 +144,10 @@ def _differences(
     stored: StoredAsset, manager: IcebergIOManager, records: _Records, samples: int | None
 ) -> Iterator[Difference]:
     """The differences of one asset, one for each reason."""
-    table = lake_of(manager.lake, manager.table_manager).tables.find_table(stored.table)
+    lake = lake_of(manager.lake, manager.table_manager)
+    # Not stored.table: only the opened manager knows the default namespace of its own lake.
+    identifier = table_of(stored.spec.key.path, stored.options, manager.default_namespace or lake.default_namespace)
+    table = lake.tables.find_table(identifier)
     branch = stored.options.branch or manager.branch or MAIN_BRANCH
     history = None if table is None else BranchHistory(table, branch)
     losses: Mapping[str, Loss | None] = dict.fromkeys(records.snapshots, Loss.DROPPED)
@@ -154,11 +158,11 @@ def _differences(
         if lost:
             yield Difference(
                 asset=stored.name,
-                table=str(stored.table),
+                table=str(identifier),
                 reason=reason.value,
                 partitions=tuple(name for name in lost if name != _WHOLE),
                 recorded=len(records.snapshots),
-                message=f"{stored.table}: {_why(reason, history, branch)}; {_what(lost, records)}",
+                message=f"{identifier}: {_why(reason, history, branch)}; {_what(lost, records)}",
             )
 
 
