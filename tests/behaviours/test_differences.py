@@ -13,12 +13,15 @@ from dagster import (
     AssetIn,
     AssetKey,
     AssetMaterialization,
+    AssetOut,
     BackfillPolicy,
     DagsterInstance,
     DailyPartitionsDefinition,
     Definitions,
+    MaterializeResult,
     asset,
     mem_io_manager,
+    multi_asset,
 )
 from tests.catalogs import new_namespace, polaris_settings, rest_settings
 from tests.runs import QUIET, rows_of, span
@@ -62,7 +65,7 @@ class Shop:
 
     @property
     def keys(self) -> list[AssetKey]:
-        return [one.key for one in self.assets]
+        return [key for one in self.assets for key in one.keys]
 
     def name(self, table: str = "orders") -> TableIdentifier:
         return TableIdentifier(namespace=(self.namespace,), name=table)
@@ -432,6 +435,21 @@ def test_the_namespace_is_that_of_the_managers_own_lake(
     IcebergTableManager.open(other).drop_table(TableIdentifier.from_string(table))
     (told,) = shop.differences()
     assert (told.reason, told.table) == ("dropped", table)
+
+
+def test_assets_that_store_nothing_through_floe_are_never_dropped(shop: Shop) -> None:
+    @asset(key_prefix=shop.namespace, metadata={"write_mode": "append"})
+    def loaded():  # type: ignore[no-untyped-def]
+        return MaterializeResult(metadata={"dagster/table_name": "raw.events"})
+
+    @multi_asset(outs={name: AssetOut(key=[shop.namespace, name], metadata={"write_mode": "append"}) for name in "uv"})
+    def both():  # type: ignore[no-untyped-def]
+        for name in "uv":
+            yield MaterializeResult(asset_key=[shop.namespace, name])
+
+    shop.assets += [loaded, both]
+    shop.run([])
+    assert shop.run_missing() == []
 
 
 def test_a_catalog_that_cannot_be_reached_is_an_error(tmp_path: Path, instance: DagsterInstance) -> None:

@@ -132,6 +132,7 @@ def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
     texts = {key: one for key, one in metadata.items() if isinstance(one, str) and one}
     snapshot_id, seconds = texts.get("floe/snapshot_id", ""), metadata.get("floe/committed_at")
     return RecordedWrite(
+        table=texts.get("dagster/table_name"),
         snapshot_id=int(snapshot_id) if snapshot_id.isdecimal() else None,
         table_uuid=texts.get("floe/table_uuid"),
         branch=texts.get("floe/branch"),
@@ -150,9 +151,9 @@ def _differences(
     table = lake.tables.find_table(identifier)
     branch = stored.options.branch or manager.branch or MAIN_BRANCH
     history = None if table is None else BranchHistory(table, branch)
-    losses: Mapping[str, Loss | None] = dict.fromkeys(records.snapshots, Loss.DROPPED)
+    losses = _losses(history, records, samples, str(identifier))
     if history is not None:
-        losses = _without_others(_losses(history, records, samples), history, records, stored.name)
+        losses = _without_others(losses, history, records, stored.name)
     for reason in Loss:
         lost = tuple(name for name, loss in losses.items() if loss is reason)
         if lost:
@@ -166,12 +167,21 @@ def _differences(
             )
 
 
-def _losses(history: BranchHistory, records: _Records, samples: int | None) -> dict[str, Loss | None]:
+def _losses(
+    history: BranchHistory | None, records: _Records, samples: int | None, table: str
+) -> dict[str, Loss | None]:
     """Which recorded writes are lost; events are read only where the index does not show that the table holds them."""
-    doubtful = [name for name, snapshot_id in records.snapshots.items() if snapshot_id not in history.snapshot_ids]
+    held = history.snapshot_ids if history is not None else ()
+    doubtful = [name for name, snapshot_id in records.snapshots.items() if snapshot_id not in held]
+
+    def loss_of(write: RecordedWrite) -> Loss | None:
+        if history is not None:
+            return history.loss_of(write)
+        # An asset that stores by itself what it makes, and returns no value, never had a table here.
+        return Loss.DROPPED if write.snapshot_id is not None or write.table == table else None
 
     def judge(places: Sequence[int]) -> list[Loss | None]:
-        return [history.loss_of(one) for one in records.read([doubtful[place] for place in places])]
+        return [loss_of(one) for one in records.read([doubtful[place] for place in places])]
 
     return dict(zip(doubtful, spread(len(doubtful), judge, samples=samples), strict=True))
 

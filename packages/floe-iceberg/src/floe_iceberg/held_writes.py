@@ -43,6 +43,7 @@ class RecordedWrite:
     branch: str | None = None
     write_id: str | None = None
     committed_ms: int | None = None
+    table: str | None = None  # its name, which may have changed since
 
 
 class BranchHistory:
