@@ -19,6 +19,7 @@ from dagster import (
     DailyPartitionsDefinition,
     Definitions,
     MaterializeResult,
+    Output,
     asset,
     mem_io_manager,
     multi_asset,
@@ -28,7 +29,7 @@ from tests.runs import QUIET, rows_of, span
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
-from floe_core.errors import CatalogConnectionError
+from floe_core.errors import CatalogConnectionError, ConfigurationError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
 from floe_dagster import IcebergIOManager, LakeResource, create_definitions
@@ -36,7 +37,7 @@ from floe_dagster.differences import Difference, find_differences, spread
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import RenameColumn
 from floe_runtime.pipeline import Pipeline
-from floe_runtime.planning import Batch, batches, missing
+from floe_runtime.planning import Batch, batches, missing_and_lost
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
@@ -111,10 +112,7 @@ class Shop:
 
     def run_missing(self) -> list[Batch]:
         pipeline = self.pipeline
-        lost: dict[AssetKey, set[str]] = {}
-        for one in self.differences():
-            lost.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
-        return self.execute(pipeline, missing(pipeline.graph, self.keys, self.instance, lost=lost))
+        return self.execute(pipeline, missing_and_lost(pipeline, self.keys, self.differences()))
 
     def days(self, table: str = "orders") -> list[str]:
         return [str(row["day"]) for row in rows_of(self.tables, str(self.name(table)))]
@@ -252,6 +250,80 @@ def test_what_depends_on_lost_partitions_is_recomputed_too(shop: Shop) -> None:
     (batch,) = shop.run_missing()
     assert (batch.assets, batch.keys) == ((total.key,), ())
     assert rows_of(shop.tables, str(shop.name("total"))) == [{"orders": 5}]
+
+
+# What would be appended twice ---------------------------------------------------------------------------------------
+
+
+def refused(shop: Shop, table: str) -> None:
+    before = rows_of(shop.tables, str(shop.name(table)))
+    with pytest.raises(ConfigurationError, match=rf"append to tables that have rows already.*{shop.name(table)}"):
+        shop.run_missing()
+    assert rows_of(shop.tables, str(shop.name(table))) == before
+
+
+def test_a_sibling_that_appends_is_not_appended_to_again(shop: Shop) -> None:
+    @multi_asset(outs={name: AssetOut(key=[shop.namespace, name], metadata={"write_mode": "append"}) for name in "xy"})
+    def both():  # type: ignore[no-untyped-def]
+        for name in "xy":
+            yield Output(pa.table({"id": [1]}), name)
+
+    shop.assets.append(both)
+    shop.run([])
+    shop.tables.drop_table(shop.name("x"))
+    refused(shop, "y")
+    shop.tables.drop_table(shop.name("y"))
+    shop.run_missing()
+    assert rows_of(shop.tables, str(shop.name("y"))) == [{"id": 1}]
+
+
+def test_a_reader_that_appends_is_not_appended_to_again(shop: Shop) -> None:
+    @asset(key_prefix=shop.namespace, metadata={"write_mode": "overwrite"})
+    def source() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    @asset(key_prefix=shop.namespace, ins={"source": AssetIn([shop.namespace, "source"])})
+    def log(source: pa.Table) -> pa.Table:
+        return source
+
+    shop.assets += [source, log]
+    shop.run([])
+    shop.tables.drop_table(shop.name("source"))
+    refused(shop, "log")
+    pipeline = shop.pipeline
+    shop.execute(pipeline, missing_and_lost(pipeline, [source.key], shop.differences()[:1]))
+    (batch,) = shop.run_missing()  # behind what it reads, and nothing is lost
+    assert batch.assets == (log.key,)
+
+
+def test_a_copy_of_a_table_is_not_appended_to_again(shop: Shop) -> None:
+    @asset(key_prefix=shop.namespace, metadata={"write_mode": "append"})
+    def events() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    shop.assets.append(events)
+    shop.run([])
+    shop.tables.write_data(shop.name("copy"), pa.table({"id": [1]}), mode=WriteMode.APPEND)
+    shop.tables.drop_table(shop.name("events"))
+    shop.tables.rename_table(shop.name("copy"), shop.name("events"))
+    refused(shop, "events")
+    shop.tables.load_table(shop.name("events")).delete("true")
+    shop.run_missing()
+    assert rows_of(shop.tables, str(shop.name("events"))) == [{"id": 1}]
+
+
+def test_an_append_that_was_rolled_back_is_made_again(shop: Shop) -> None:
+    @asset(key_prefix=shop.namespace, metadata={"write_mode": "append"})
+    def events() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    shop.assets.append(events)
+    shop.run([])
+    shop.run([])
+    first = shop.tables.list_snapshots(shop.name("events"))[0].snapshot_id
+    shop.tables.rollback_to_snapshot(shop.name("events"), first)
+    shop.run_missing()
+    assert rows_of(shop.tables, str(shop.name("events"))) == [{"id": 1}, {"id": 1}]
 
 
 # What is not lost ----------------------------------------------------------------------------------------------------

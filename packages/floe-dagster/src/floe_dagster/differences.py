@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -25,14 +26,17 @@ from dagster import (
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.artifacts import CompiledArtifacts
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import WriteMode
 from floe_dagster.assets import table_of
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import StoredAsset, stored_assets
 from floe_dagster.resources import lake_of
 from floe_dagster.steps import ASSET, PARTITION, labelled
+from floe_iceberg import IcebergTableManager
 from floe_iceberg.held_writes import BranchHistory, Loss, RecordedWrite
 
-__all__ = ["Difference", "find_differences"]
+__all__ = ["Difference", "find_differences", "tables_to_append_to"]
 
 # The one tag of materializations that Dagster indexes; Floe's IO manager gives it the snapshot id.
 _DATA_VERSION = "dagster/data_version"
@@ -57,6 +61,7 @@ class Difference:
     partitions: tuple[str, ...]  # none if the asset is not partitioned
     recorded: int
     message: str
+    appends: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,17 @@ class _Records:
     snapshots: Mapping[str, str | None]  # the snapshot id by the index, where it has one
     places: Mapping[str, int]  # of all partitions that there are now, in their own order
     read: Read
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where and how an asset is stored."""
+
+    asset: str
+    tables: IcebergTableManager
+    table: TableIdentifier
+    branch: str
+    appends: bool
 
 
 def find_differences(
@@ -82,19 +98,60 @@ def find_differences(
         quick: Read a sample of the events that the index does not decide, which take about a millisecond each. Enough
             for a warning: a loss between two samples may escape.
     """
+    found: list[Difference] = []
+    for stored in _stored(definitions, assets, artifacts):
+        key, partitions = stored.spec.key, stored.spec.partitions_def
+        records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
+        if records.snapshots:
+            with _opened(stored, instance) as place:
+                found += _differences(place, records, _SAMPLES if quick else None)
+    return found
+
+
+def tables_to_append_to(
+    definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts, instance: DagsterInstance
+) -> dict[AssetKey, TableIdentifier]:
+    """The tables of those assets that append, where they have rows already."""
+    found: dict[AssetKey, TableIdentifier] = {}
+    for stored in _stored(definitions, assets, artifacts):
+        with _opened(stored, instance) as place:
+            table = place.tables.find_table(place.table) if place.appends else None
+            if table is not None and BranchHistory(table, place.branch).has_rows:
+                found[stored.spec.key] = place.table
+    return found
+
+
+def _stored(
+    definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts
+) -> Iterator[StoredAsset]:
     graph = definitions.resolve_asset_graph()
     chosen = [key for key in graph.toposorted_asset_keys if key in assets]
     makers = {id(one): one for one in map(graph.assets_def_for_key, chosen)}
-    found: list[Difference] = []
     for stored in stored_assets(makers.values(), artifacts, definitions.resources or {}):
-        key, partitions = stored.spec.key, stored.spec.partitions_def
-        if key in chosen:
-            records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
-            if records.snapshots:
-                # Its settings may be environment variables, which Dagster resolves.
-                with build_resources({"manager": stored.manager}, instance=instance) as opened:
-                    found += _differences(stored, opened.manager, records, _SAMPLES if quick else None)
-    return found
+        if stored.spec.key in chosen:
+            yield stored
+
+
+@contextmanager
+def _opened(stored: StoredAsset, instance: DagsterInstance) -> Iterator[_Place]:
+    """Where an asset is stored, by its manager's own lake; the project's may have another default namespace."""
+    # Its settings may be environment variables, which Dagster resolves.
+    with build_resources({"manager": stored.manager}, instance=instance) as opened:
+        manager: IcebergIOManager = opened.manager
+        lake = lake_of(manager.lake, manager.table_manager)
+        namespace = manager.default_namespace or lake.default_namespace
+        yield _Place(
+            asset=stored.name,
+            tables=lake.tables,
+            table=table_of(stored.spec.key.path, stored.options, namespace),
+            branch=stored.options.branch or manager.branch or MAIN_BRANCH,
+            appends=_appends(stored, manager),
+        )
+
+
+def _appends(stored: StoredAsset, manager: IcebergIOManager) -> bool:
+    mode = stored.options.write_mode or manager.default_write_mode
+    return stored.spec.partitions_def is None if mode is None else mode == WriteMode.APPEND
 
 
 def _of_partitions(key: AssetKey, partitions: PartitionsDefinition[str], instance: DagsterInstance) -> _Records:
@@ -141,29 +198,24 @@ def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
     )
 
 
-def _differences(
-    stored: StoredAsset, manager: IcebergIOManager, records: _Records, samples: int | None
-) -> Iterator[Difference]:
+def _differences(place: _Place, records: _Records, samples: int | None) -> Iterator[Difference]:
     """The differences of one asset, one for each reason."""
-    lake = lake_of(manager.lake, manager.table_manager)
-    # Not stored.table: only the opened manager knows the default namespace of its own lake.
-    identifier = table_of(stored.spec.key.path, stored.options, manager.default_namespace or lake.default_namespace)
-    table = lake.tables.find_table(identifier)
-    branch = stored.options.branch or manager.branch or MAIN_BRANCH
-    history = None if table is None else BranchHistory(table, branch)
-    losses = _losses(history, records, samples, str(identifier))
+    table = place.tables.find_table(place.table)
+    history = None if table is None else BranchHistory(table, place.branch)
+    losses = _losses(history, records, samples, str(place.table))
     if history is not None:
-        losses = _without_others(losses, history, records, stored.name)
+        losses = _without_others(losses, history, records, place.asset)
     for reason in Loss:
         lost = tuple(name for name, loss in losses.items() if loss is reason)
         if lost:
             yield Difference(
-                asset=stored.name,
-                table=str(identifier),
+                asset=place.asset,
+                table=str(place.table),
                 reason=reason.value,
                 partitions=tuple(name for name in lost if name != _WHOLE),
                 recorded=len(records.snapshots),
-                message=f"{identifier}: {_why(reason, history, branch)}; {_what(lost, records)}",
+                message=f"{place.table}: {_why(reason, history, place.branch)}; {_what(lost, records)}",
+                appends=place.appends,
             )
 
 

@@ -66,6 +66,11 @@ class BranchHistory:
             return None
         return datetime.fromtimestamp(self._chain[-1].timestamp_ms / 1000, timezone.utc)
 
+    @property
+    def has_rows(self) -> bool:
+        """Does the head of the branch have rows? Where its summary does not count them, it is assumed."""
+        return bool(self.summaries and int(self.summaries[0].get("total-records", 1)))
+
     def loss_of(self, write: RecordedWrite) -> Loss | None:
         """Why the branch does not hold this write; None if it does, or if nothing proves that it does not."""
         if write.table_uuid is not None and write.table_uuid != str(self._metadata.table_uuid):

@@ -6,16 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster import IdentityPartitionMapping, TimeWindowPartitionMapping
+from dagster import AssetKey, IdentityPartitionMapping, TimeWindowPartitionMapping
 
 from floe_core.errors import ConfigurationError
+from floe_dagster.differences import Difference, tables_to_append_to
+from floe_iceberg.held_writes import Loss
 from floe_runtime.partition_keys import known_keys, spans
 
 if TYPE_CHECKING:
-    from dagster import AssetKey, DagsterInstance, PartitionsDefinition
+    from dagster import DagsterInstance, PartitionsDefinition
     from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
-__all__ = ["Batch", "batches", "missing", "shared_partitions"]
+    from floe_runtime.pipeline import Pipeline
+
+__all__ = ["Batch", "batches", "missing", "missing_and_lost", "shared_partitions"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,44 @@ def missing(
             plain.append(key)
     _complete(graph, wanted, plain)
     return _batches(graph, wanted, plain, instance)
+
+
+def missing_and_lost(pipeline: Pipeline, assets: Sequence[AssetKey], differences: Sequence[Difference]) -> list[Batch]:
+    """What is missing, and what the tables have lost; refused if that would append rows a second time."""
+    graph, instance = pipeline.graph, pipeline.instance
+    lost: dict[AssetKey, set[str]] = {}
+    for one in differences:
+        lost.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
+    planned = missing(graph, assets, instance, lost=lost)
+    if not lost:
+        return planned
+    # The history of the same table proves that a write was rolled back: its rows are not there.
+    proven = {
+        (AssetKey.from_user_string(one.asset), name)
+        for one in differences
+        if one.reason == Loss.ROLLED_BACK.value
+        for name in one.partitions or ("",)
+    }
+    because = _writes(graph, planned) - _writes(graph, missing(graph, assets, instance)) - proven
+    twice = tables_to_append_to(pipeline.definitions, {key for key, _ in because}, pipeline.artifacts, instance)
+    if twice:
+        named = ", ".join(f"{key.to_user_string()} ({table})" for key, table in twice.items())
+        raise ConfigurationError(
+            f"--missing would append to tables that have rows already, to recompute what others have lost or what was "
+            f"recorded of another table: {named}. Nothing was run. Empty or drop these tables first, or run the other "
+            f"assets with --select"
+        )
+    return planned
+
+
+def _writes(graph: AssetGraph, planned: Sequence[Batch]) -> set[tuple[AssetKey, str]]:
+    """Each asset and partition that is written; the partition is empty for assets that have none."""
+    return {
+        (key, name)
+        for batch in planned
+        for key in batch.assets
+        for name in (batch.keys if graph.get(key).partitions_def is not None else ("",))
+    }
 
 
 def _complete(graph: AssetGraph, wanted: dict[AssetKey, set[str]], plain: list[AssetKey]) -> None:

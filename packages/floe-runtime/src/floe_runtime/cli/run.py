@@ -152,16 +152,11 @@ def _batches(
     lost: Sequence[Difference] | None,
 ) -> list[Batch]:
     """The runs that the options ask for; of what is missing if `lost` is given."""
-    from dagster import AssetKey
-
     from floe_core.errors import ConfigurationError
     from floe_runtime import planning
 
     if lost is not None:
-        gone: dict[AssetKey, set[str]] = {}
-        for one in lost:
-            gone.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
-        return planning.missing(pipeline.graph, assets, pipeline.instance, lost=gone)
+        return planning.missing_and_lost(pipeline, assets, lost)
     partitions = planning.shared_partitions(pipeline.graph, assets)
     if partitions is None:
         if partition or partition_range:
