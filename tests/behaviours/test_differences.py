@@ -23,6 +23,7 @@ from dagster import (
     asset,
     mem_io_manager,
     multi_asset,
+    resource,
 )
 from tests.catalogs import new_namespace, polaris_settings, rest_settings
 from tests.runs import QUIET, rows_of, span
@@ -32,10 +33,12 @@ from floe_core.compiler import compile_project
 from floe_core.errors import CatalogConnectionError, ConfigurationError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
+from floe_core.redaction import protect
 from floe_dagster import IcebergIOManager, LakeResource, create_definitions
 from floe_dagster.differences import Difference, find_differences, spread
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.changes import RenameColumn
+from floe_runtime.cli.run import _remaining
 from floe_runtime.pipeline import Pipeline
 from floe_runtime.planning import Batch, batches, missing_and_lost
 
@@ -522,6 +525,42 @@ def test_assets_that_store_nothing_through_floe_are_never_dropped(shop: Shop) ->
     shop.assets += [loaded, both]
     shop.run([])
     assert shop.run_missing() == []
+
+
+def test_a_lake_that_is_configured_at_launch_is_compared(shop: Shop) -> None:
+    root = str(shop.artifacts.root)
+
+    class Own(LakeResource):
+        project: str = root
+
+    @resource
+    def unrelated() -> None:
+        raise AssertionError("opened without need")
+
+    lake = Own.configure_at_launch()
+    shop.resources |= {"lake": lake, "io_manager": IcebergIOManager(lake=lake), "unrelated": unrelated}
+    shop.add_days()
+    shop.run()
+    assert shop.differences() == []
+    shop.tables.drop_table(shop.name())
+    assert shop.lost() == {"dropped": KEYS}
+
+
+def test_a_comparison_that_fails_does_not_fail_the_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no connection with hunter2-of-the-tests")
+
+    protect("hunter2-of-the-tests")
+    monkeypatch.setattr("floe_dagster.differences.find_differences", fail)
+    shop.add_days()
+    assert _remaining(shop.pipeline, shop.keys) == []
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "warning: the tables could not be compared with Dagster's history: RuntimeError: no connection"
+    )
+    assert "hunter2" not in told
 
 
 def test_a_catalog_that_cannot_be_reached_is_an_error(tmp_path: Path, instance: DagsterInstance) -> None:

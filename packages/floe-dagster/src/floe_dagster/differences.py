@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dagster import (
     AssetKey,
@@ -21,8 +21,10 @@ from dagster import (
     DagsterInstance,
     Definitions,
     PartitionsDefinition,
+    ResourceDefinition,
     build_resources,
 )
+from dagster._core.execution.build_resources import wrap_resources_for_execution
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.artifacts import CompiledArtifacts
@@ -44,6 +46,8 @@ _DATA_VERSION = "dagster/data_version"
 _SAMPLES = 64
 # How many are read by one query; databases limit the number of values in one.
 _READ_AT_ONCE = 1000
+# The manager's key among the resources that are opened for a comparison.
+_MANAGER = "floe_compared"
 # Stands for the partition of an asset that has none.
 _WHOLE = ""
 
@@ -103,7 +107,7 @@ def find_differences(
         key, partitions = stored.spec.key, stored.spec.partitions_def
         records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
         if records.snapshots:
-            with _opened(stored, instance) as place:
+            with _opened(stored, definitions, instance) as place:
                 found += _differences(place, records, _SAMPLES if quick else None)
     return found
 
@@ -114,7 +118,7 @@ def tables_to_append_to(
     """The tables of those assets that append, where they have rows already."""
     found: dict[AssetKey, TableIdentifier] = {}
     for stored in _stored(definitions, assets, artifacts):
-        with _opened(stored, instance) as place:
+        with _opened(stored, definitions, instance) as place:
             table = place.tables.find_table(place.table) if place.appends else None
             if table is not None and BranchHistory(table, place.branch).has_rows:
                 found[stored.spec.key] = place.table
@@ -133,11 +137,11 @@ def _stored(
 
 
 @contextmanager
-def _opened(stored: StoredAsset, instance: DagsterInstance) -> Iterator[_Place]:
+def _opened(stored: StoredAsset, definitions: Definitions, instance: DagsterInstance) -> Iterator[_Place]:
     """Where an asset is stored, by its manager's own lake; the project's may have another default namespace."""
     # Its settings may be environment variables, which Dagster resolves.
-    with build_resources({"manager": stored.manager}, instance=instance) as opened:
-        manager: IcebergIOManager = opened.manager
+    with build_resources(_needed(stored.manager, definitions.resources or {}), instance=instance) as opened:
+        manager: IcebergIOManager = getattr(opened, _MANAGER)
         lake = lake_of(manager.lake, manager.table_manager)
         namespace = manager.default_namespace or lake.default_namespace
         yield _Place(
@@ -147,6 +151,18 @@ def _opened(stored: StoredAsset, instance: DagsterInstance) -> Iterator[_Place]:
             branch=stored.options.branch or manager.branch or MAIN_BRANCH,
             appends=_appends(stored, manager),
         )
+
+
+def _needed(manager: Any, resources: Mapping[str, Any]) -> dict[str, ResourceDefinition]:
+    """The manager and the resources that it depends on; the others of the definitions are not opened."""
+    known = wrap_resources_for_execution({**resources, _MANAGER: manager})
+    needed, waiting = set(), [_MANAGER]
+    while waiting:
+        key = waiting.pop()
+        if key not in needed:
+            needed.add(key)
+            waiting += known[key].get_required_resource_keys(known)
+    return {key: known[key] for key in needed}
 
 
 def _appends(stored: StoredAsset, manager: IcebergIOManager) -> bool:

@@ -117,12 +117,10 @@ def _differences(pipeline: Pipeline, assets: Sequence[AssetKey], *, quick: bool 
 
 def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
     """The differences after a run, with a warning each; the run is done, so nothing here may fail it."""
-    from floe_core.errors import FloeError
-
     try:
         found = _differences(pipeline, assets, quick=True)
-    except FloeError as exc:
-        _warn(f"the tables could not be compared with Dagster's history: {exc}")
+    except Exception as exc:  # noqa: BLE001 - whatever it is, the run succeeded
+        _warn(f"the tables could not be compared with Dagster's history: {type(exc).__name__}: {exc}")
         return []
     for one in found:
         _warn(f"{one.message}; recompute it with: floe run --missing")
