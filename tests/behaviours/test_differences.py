@@ -376,6 +376,38 @@ def test_a_write_to_a_branch_is_no_loss_on_main(shop: Shop) -> None:
     shop.tables.remove_branch(shop.name(), "trial")
 
 
+def test_what_only_another_branch_holds_is_missing_on_main(shop: Shop) -> None:
+    shop.add_days()
+    shop.run(KEYS[:2])
+    shop.tables.create_branch(shop.name(), "trial")
+    shop.resources["io_manager"] = IcebergIOManager(lake=LakeResource(project=str(shop.artifacts.root)), branch="trial")
+    shop.run(KEYS[1:])
+    assert shop.differences() == []
+    shop.resources.clear()
+    assert shop.lost() == {"on another branch": KEYS[2:]}
+    shop.tables.remove_branch(shop.name(), "trial")
+    assert shop.lost() == {"on another branch": KEYS[2:]}
+    shop.run_missing()
+    assert shop.days() == KEYS
+    assert shop.run_missing() == []
+
+
+def test_what_another_branch_holds_is_unknown_on_main_after_expiry(shop: Shop) -> None:
+    shop.add_days(one_by_one=True)
+    shop.run(KEYS[:3])
+    shop.tables.create_branch(shop.name(), "trial")
+    shop.resources["io_manager"] = IcebergIOManager(lake=LakeResource(project=str(shop.artifacts.root)), branch="trial")
+    shop.run(KEYS[:1])
+    shop.resources.clear()
+    assert shop.differences() == []
+    shop.tables.remove_branch(shop.name(), "trial")
+    shop.expire_all_but_the_head()
+    (told,) = shop.differences()
+    assert (told.reason, told.partitions, told.recompute) == ("unknown", (KEYS[0],), False)
+    assert "it is unknown whether 1 of 3 recorded partitions is on the asset's own branch" in told.message
+    assert [batch.keys for batch in shop.run_missing()] == [(KEYS[3],), (KEYS[4],)]
+
+
 def test_a_table_under_another_name_is_the_same_table(shop: Shop) -> None:
     shop.add_days()
     shop.run()

@@ -48,6 +48,8 @@ _SAMPLES = 64
 _READ_AT_ONCE = 1000
 # The manager's key among the resources that are opened for a comparison.
 _MANAGER = "floe_compared"
+# A write that went elsewhere says nothing about what this branch of this table holds.
+_ELSEWHERE = (Loss.RECREATED, Loss.OTHER_BRANCH, Loss.UNKNOWN)
 # Stands for the partition of an asset that has none.
 _WHOLE = ""
 
@@ -66,6 +68,7 @@ class Difference:
     recorded: int
     message: str
     appends: bool = False
+    recompute: bool = True  # by --missing; else it is only reported
 
 
 @dataclass(frozen=True)
@@ -230,8 +233,9 @@ def _differences(place: _Place, records: _Records, samples: int | None) -> Itera
                 reason=reason.value,
                 partitions=tuple(name for name in lost if name != _WHOLE),
                 recorded=len(records.snapshots),
-                message=f"{place.table}: {_why(reason, history, place.branch)}; {_what(lost, records)}",
+                message=f"{place.table}: {_why(reason, history, place.branch)}; {_what(reason, lost, records)}",
                 appends=place.appends,
+                recompute=reason is not Loss.UNKNOWN,
             )
 
 
@@ -257,13 +261,13 @@ def _losses(
 def _without_others(
     losses: Mapping[str, Loss | None], history: BranchHistory, records: _Records, asset: str
 ) -> dict[str, Loss | None]:
-    """Without what was recorded last of another table, while this one was written to as well.
+    """Without what was recorded last of another table or branch, while this one was written to as well.
 
     Environments that share Dagster's instance share its history, and each has a table of its own.
     """
     own = [one.get(PARTITION, _WHOLE) for one in history.summaries if one.get(ASSET) == asset]
     held = {name for label in set(own) for name in labelled(label, records.places)}
-    return {name: loss for name, loss in losses.items() if loss is not Loss.RECREATED or name not in held}
+    return {name: loss for name, loss in losses.items() if loss not in _ELSEWHERE or name not in held}
 
 
 def spread(
@@ -295,11 +299,17 @@ def _why(reason: Loss, history: BranchHistory | None, branch: str) -> str:
     if reason is Loss.RECREATED:
         moment = history.created_at if history is not None else None
         return f"the table was created again{f' on {moment:%Y-%m-%d %H:%M:%S} UTC' if moment else ''}"
+    if reason is Loss.OTHER_BRANCH:
+        return f"the latest write went to another branch than {branch}"
+    if reason is Loss.UNKNOWN:
+        return f"the latest write went to another branch than {branch}, whose own snapshots have expired"
     return f"branch {branch} was rolled back" if branch != MAIN_BRANCH else "the table was rolled back"
 
 
-def _what(lost: Sequence[str], records: _Records) -> str:
+def _what(reason: Loss, lost: Sequence[str], records: _Records) -> str:
+    place = "on the asset's own branch" if reason in (Loss.OTHER_BRANCH, Loss.UNKNOWN) else "in it"
     if _WHOLE in lost:
-        return "what was recorded last is not in it"
-    verb = "is" if len(lost) == 1 else "are"
-    return f"{len(lost)} of {len(records.snapshots)} recorded partitions {verb} not in it"
+        what, verb = "what was recorded last", "is"
+    else:
+        what, verb = f"{len(lost)} of {len(records.snapshots)} recorded partitions", "is" if len(lost) == 1 else "are"
+    return f"it is unknown whether {what} {verb} {place}" if reason is Loss.UNKNOWN else f"{what} {verb} not {place}"

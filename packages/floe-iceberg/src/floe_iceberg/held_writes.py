@@ -32,6 +32,8 @@ class Loss(str, Enum):
     DROPPED = "dropped"
     RECREATED = "recreated"
     ROLLED_BACK = "rolled back"
+    OTHER_BRANCH = "on another branch"  # that is where it went, and only there
+    UNKNOWN = "unknown"  # it went to another branch, and what this one held before has expired
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ class BranchHistory:
         """Why the branch does not hold this write; None if it does, or if nothing proves that it does not."""
         if write.table_uuid is not None and write.table_uuid != str(self._metadata.table_uuid):
             return Loss.RECREATED
-        if write.snapshot_id is None or self._holds(write) or (write.branch or self._branch) != self._branch:
+        if write.snapshot_id is None or self._holds(write):
             return None
         snapshot = self._by_id.get(write.snapshot_id)
-        if snapshot is not None and write.branch is None and self._is_on_another_branch(snapshot):
-            return None
+        by_snapshot = write.branch is None and snapshot is not None and self._is_on_another_branch(snapshot)
+        if by_snapshot or (write.branch or self._branch) != self._branch:
+            # A branch without a snapshot never had one: expiry keeps the head.
+            return Loss.OTHER_BRANCH if self._is_whole or not self._chain else Loss.UNKNOWN
         if self._is_whole:  # nothing has expired: the write was never in this history, or was taken out of it
             return Loss.RECREATED if snapshot is None and write.table_uuid is None else Loss.ROLLED_BACK
         if snapshot is None:

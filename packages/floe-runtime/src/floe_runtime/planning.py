@@ -91,7 +91,7 @@ def missing_and_lost(pipeline: Pipeline, assets: Sequence[AssetKey], differences
     """What is missing, and what the tables have lost; refused if that would append rows a second time."""
     graph, instance = pipeline.graph, pipeline.instance
     lost: dict[AssetKey, set[str]] = {}
-    for one in differences:
+    for one in (one for one in differences if one.recompute):
         lost.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
     planned = missing(graph, assets, instance, lost=lost)
     if not lost:
