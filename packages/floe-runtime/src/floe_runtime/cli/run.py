@@ -81,9 +81,9 @@ def run(
     with only_json(as_json), open_pipeline(artifacts) as pipeline:
         assets = pipeline.assets([name.strip() for name in (select or "").split(",") if name.strip()])
         differences = _differences(pipeline, assets) if missing else []
-        for one in differences:
-            _warn(f"{one.message}; it is recomputed")
         chosen = _batches(pipeline, assets, partition, partition_range, differences if missing else None)
+        for one in differences:
+            _warn(f"{one.message}; {_what_is_done(one)}")
         if chosen:
             with out.status("starting Spark (the first start on a machine fetches its jars)"):
                 _ = Lake(artifacts).spark
@@ -99,7 +99,8 @@ def run(
         print_json({"ok": failure is None, "error": failure, **dataclasses.asdict(report), **found})
         raise click.exceptions.Exit(0 if failure is None else 1)
     if not chosen:
-        out.print("nothing is missing: everything was materialized before")
+        known = "nothing is missing: everything was materialized before"
+        out.print("nothing is recomputed; see the warnings" if differences else known)
     if report.materialized:
         out.print(report_table(report, out))
     for line in check_lines(report):
@@ -123,8 +124,14 @@ def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Differenc
         _warn(f"the tables could not be compared with Dagster's history: {type(exc).__name__}: {exc}")
         return []
     for one in found:
-        _warn(f"{one.message}; recompute it with: floe run --missing")
+        _warn(f"{one.message}; recompute it with: floe run --missing" if one.recompute else one.message)
     return found
+
+
+def _what_is_done(difference: Difference) -> str:
+    if not difference.recompute:
+        return "it is not recomputed"
+    return "only its latest materialization is computed again" if difference.appends else "it is recomputed"
 
 
 def _warn(message: str) -> None:
