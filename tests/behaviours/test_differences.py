@@ -107,7 +107,7 @@ class Shop:
         return chosen
 
     def differences(self) -> list[Difference]:
-        return find_differences(self.pipeline.definitions, self.keys, self.artifacts, self.instance)
+        return find_differences(self.pipeline.definitions, self.keys, self.instance)
 
     def lost(self) -> dict[str, list[str]]:
         """The lost partitions by their reason."""
@@ -513,7 +513,7 @@ def test_assets_of_other_io_managers_are_left_alone(shop: Shop) -> None:
     shop.run(KEYS[:1])
     assert shop.differences() == []
     alone = Definitions([elsewhere], resources={"mem_io_manager": mem_io_manager})
-    assert find_differences(alone, [elsewhere.key], shop.artifacts, shop.instance) == []
+    assert find_differences(alone, [elsewhere.key], shop.instance) == []
 
 
 @pytest.mark.parametrize("given", ["lake", "table_manager"])
@@ -593,6 +593,33 @@ def test_a_comparison_that_fails_does_not_fail_the_run(
         "warning: the tables could not be compared with Dagster's history: RuntimeError: no connection"
     )
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("given", ["bound", "at launch", "unresolved"])
+def test_a_manager_that_is_bound_or_configured_at_launch_is_compared(shop: Shop, given: str) -> None:
+    lake = LakeResource(project=str(shop.artifacts.root))
+
+    class Demanding(IcebergIOManager):
+        team: str
+
+    @asset(
+        key_prefix=shop.namespace,
+        metadata={"write_mode": "append"},
+        io_manager_def=IcebergIOManager(lake=lake) if given == "bound" else None,
+    )
+    def events() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    shop.assets.append(events)
+    shop.run([])
+    if given == "at launch":
+        shop.resources["io_manager"] = IcebergIOManager.configure_at_launch(lake=lake)
+    elif given == "unresolved":
+        shop.resources["io_manager"] = Demanding.configure_at_launch(lake=lake)
+    shop.tables.drop_table(shop.name("events"))
+    (told,) = shop.differences()
+    assert told.reason == ("not compared" if given == "unresolved" else "dropped")
+    assert told.recompute == (given != "unresolved")
 
 
 def test_a_catalog_that_cannot_be_reached_is_an_error(tmp_path: Path, instance: DagsterInstance) -> None:

@@ -41,7 +41,7 @@ class Days:
 
     def lost(self) -> list[tuple[str, tuple[str, ...]]]:
         definitions = create_definitions([self.asset], project=self.project.root)
-        found = find_differences(definitions, [self.asset.key], self.project, self.instance)
+        found = find_differences(definitions, [self.asset.key], self.instance)
         return [(one.reason, one.partitions) for one in found]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,8 +17,10 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetRecordsFilter,
+    AssetSpec,
     DagsterEventType,
     DagsterInstance,
+    DagsterInvalidConfigError,
     Definitions,
     PartitionsDefinition,
     ResourceDefinition,
@@ -27,12 +29,11 @@ from dagster import (
 from dagster._core.execution.build_resources import wrap_resources_for_execution
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
-from floe_dagster.assets import table_of
+from floe_dagster.assets import is_stored, table_of
 from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.maintenance import StoredAsset, stored_assets
+from floe_dagster.options import OutputOptions, output_options
 from floe_dagster.resources import lake_of
 from floe_dagster.steps import ASSET, PARTITION, labelled
 from floe_iceberg import IcebergTableManager
@@ -81,6 +82,19 @@ class _Records:
 
 
 @dataclass(frozen=True)
+class _Stored:
+    """An asset, and the IO manager of Floe that stores it, which may not be open yet."""
+
+    spec: AssetSpec
+    manager: Any
+    options: OutputOptions
+
+    @property
+    def name(self) -> str:
+        return str(self.spec.key.to_user_string())
+
+
+@dataclass(frozen=True)
 class _Place:
     """Where and how an asset is stored."""
 
@@ -94,7 +108,6 @@ class _Place:
 def find_differences(
     definitions: Definitions,
     assets: Collection[AssetKey],
-    artifacts: CompiledArtifacts,
     instance: DagsterInstance,
     *,
     quick: bool = False,
@@ -106,44 +119,65 @@ def find_differences(
             for a warning: a loss between two samples may escape.
     """
     found: list[Difference] = []
-    for stored in _stored(definitions, assets, artifacts):
+    for stored in _stored(definitions, assets):
         key, partitions = stored.spec.key, stored.spec.partitions_def
         records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
         if records.snapshots:
             with _opened(stored, definitions, instance) as place:
-                found += _differences(place, records, _SAMPLES if quick else None)
+                if place is None:
+                    found.append(_not_compared(stored, len(records.snapshots)))
+                else:
+                    found += _differences(place, records, _SAMPLES if quick else None)
     return found
 
 
 def tables_to_append_to(
-    definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts, instance: DagsterInstance
+    definitions: Definitions, assets: Collection[AssetKey], instance: DagsterInstance
 ) -> dict[AssetKey, TableIdentifier]:
     """The tables of those assets that append, where they have rows already."""
     found: dict[AssetKey, TableIdentifier] = {}
-    for stored in _stored(definitions, assets, artifacts):
+    for stored in _stored(definitions, assets):
         with _opened(stored, definitions, instance) as place:
-            table = place.tables.find_table(place.table) if place.appends else None
-            if table is not None and BranchHistory(table, place.branch).has_rows:
+            table = place.tables.find_table(place.table) if place is not None and place.appends else None
+            if place is not None and table is not None and BranchHistory(table, place.branch).has_rows:
                 found[stored.spec.key] = place.table
     return found
 
 
-def _stored(
-    definitions: Definitions, assets: Collection[AssetKey], artifacts: CompiledArtifacts
-) -> Iterator[StoredAsset]:
-    graph = definitions.resolve_asset_graph()
-    chosen = [key for key in graph.toposorted_asset_keys if key in assets]
-    makers = {id(one): one for one in map(graph.assets_def_for_key, chosen)}
-    for stored in stored_assets(makers.values(), artifacts, definitions.resources or {}):
-        if stored.spec.key in chosen:
-            yield stored
+def _stored(definitions: Definitions, assets: Collection[AssetKey]) -> Iterator[_Stored]:
+    """The assets that a manager of Floe stores, upstream first."""
+    graph, resources = definitions.resolve_asset_graph(), definitions.resources or {}
+    for key in (one for one in graph.toposorted_asset_keys if one in assets):
+        definition = graph.assets_def_for_key(key)
+        if definition.is_executable and is_stored(definition, key):
+            name = definition.get_io_manager_key_for_asset_key(key)
+            # The asset's own come first: io_manager_def, resource_defs.
+            manager = definition.resource_defs.get(name, resources.get(name))
+            if _is_floes(manager):
+                spec = definition.get_asset_spec(key)
+                yield _Stored(spec, manager, output_options(spec.metadata, key.to_user_string()))
+
+
+def _is_floes(manager: Any) -> bool:
+    """Is it an IcebergIOManager: an instance, one to be configured at launch, or what Dagster makes of either?"""
+    kind = getattr(manager, "resource_cls", None) or getattr(manager, "configurable_resource_cls", None)
+    return isinstance(manager, IcebergIOManager) or (isinstance(kind, type) and issubclass(kind, IcebergIOManager))
 
 
 @contextmanager
-def _opened(stored: StoredAsset, definitions: Definitions, instance: DagsterInstance) -> Iterator[_Place]:
-    """Where an asset is stored, by its manager's own lake; the project's may have another default namespace."""
-    # Its settings may be environment variables, which Dagster resolves.
-    with build_resources(_needed(stored.manager, definitions.resources or {}), instance=instance) as opened:
+def _opened(stored: _Stored, definitions: Definitions, instance: DagsterInstance) -> Iterator[_Place | None]:
+    """Where an asset is stored, by its manager's own lake; the project's may have another default namespace.
+
+    None if the manager cannot be opened without the configuration of a run.
+    """
+    with ExitStack() as stack:
+        needed = _needed(stored.manager, definitions.resources or {})
+        try:
+            # Its settings may be environment variables, which Dagster resolves.
+            opened = stack.enter_context(build_resources(needed, instance=instance))
+        except DagsterInvalidConfigError:
+            yield None
+            return
         manager: IcebergIOManager = getattr(opened, _MANAGER)
         lake = lake_of(manager.lake, manager.table_manager)
         namespace = manager.default_namespace or lake.default_namespace
@@ -154,6 +188,18 @@ def _opened(stored: StoredAsset, definitions: Definitions, instance: DagsterInst
             branch=stored.options.branch or manager.branch or MAIN_BRANCH,
             appends=_appends(stored, manager),
         )
+
+
+def _not_compared(stored: _Stored, recorded: int) -> Difference:
+    return Difference(
+        asset=stored.name,
+        table="",
+        reason="not compared",
+        partitions=(),
+        recorded=recorded,
+        message=f"asset {stored.name}: not compared with its table: its IO manager needs the configuration of a run",
+        recompute=False,
+    )
 
 
 def _needed(manager: Any, resources: Mapping[str, Any]) -> dict[str, ResourceDefinition]:
@@ -168,7 +214,7 @@ def _needed(manager: Any, resources: Mapping[str, Any]) -> dict[str, ResourceDef
     return {key: known[key] for key in needed}
 
 
-def _appends(stored: StoredAsset, manager: IcebergIOManager) -> bool:
+def _appends(stored: _Stored, manager: IcebergIOManager) -> bool:
     mode = stored.options.write_mode or manager.default_write_mode
     return stored.spec.partitions_def is None if mode is None else mode == WriteMode.APPEND
 

@@ -104,7 +104,7 @@ def missing_and_lost(pipeline: Pipeline, assets: Sequence[AssetKey], differences
         for name in one.partitions or ("",)
     }
     because = _writes(graph, planned) - _writes(graph, missing(graph, assets, instance)) - proven
-    twice = tables_to_append_to(pipeline.definitions, {key for key, _ in because}, pipeline.artifacts, instance)
+    twice = tables_to_append_to(pipeline.definitions, {key for key, _ in because}, instance)
     if twice:
         named = ", ".join(f"{key.to_user_string()} ({table})" for key, table in twice.items())
         raise ConfigurationError(

@@ -113,7 +113,7 @@ def _differences(pipeline: Pipeline, assets: Sequence[AssetKey], *, quick: bool 
     """Materializations that Dagster recorded and the tables do not hold."""
     from floe_dagster.differences import find_differences
 
-    return find_differences(pipeline.definitions, assets, pipeline.artifacts, pipeline.instance, quick=quick)
+    return find_differences(pipeline.definitions, assets, pipeline.instance, quick=quick)
 
 
 def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
