@@ -158,7 +158,7 @@ def _emitted(metadata: Mapping[str, Any], who: str) -> dict[str, Any]:
         name = key.removeprefix(PREFIX)
         if name in _Place.model_fields and (key.startswith(PREFIX) or key in _BARE_OUTPUT):
             raise ConfigurationError(
-                f"{who}: {key!r} was given while the asset ran, and whoever reads the asset would not find it; say it "
+                f"{who}: {key!r} was given while the asset ran, and readers of the asset would not find it; set it "
                 f"in the metadata of the asset itself. Nothing was written"
             )
     return _said(OutputOptions, metadata, _BARE_OUTPUT, PEER_RUN, who, InputOptions)

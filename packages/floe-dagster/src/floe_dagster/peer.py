@@ -38,7 +38,7 @@ PEER_RUN = {"upsert_options"}
 
 
 def peer_option(key: str, value: Any, who: str) -> tuple[str, Any] | None:
-    """The option of Floe that a key of dagster-iceberg stands for; None if it is somebody's own description."""
+    """The option of Floe that a key of dagster-iceberg stands for; None if it is the user's own description."""
     if key in _REFUSED:
         raise ConfigurationError(f"{who}: metadata {key!r} of dagster-iceberg {_REFUSED[key]}")
     if key in _PLACES:

@@ -136,11 +136,11 @@ class Neighbours:
                 )
 
     def refuse_unreadable(self, identifier: TableIdentifier) -> None:
-        """Whether a table of another catalog uses a file cannot be told if it cannot be loaded."""
+        """Refuse while a table of another catalog cannot be loaded: it may use files of this one."""
         for name, reason in self._others(identifier)[1].items():
             if name.catalog is not None:
                 raise FloeStorageError(
-                    f"'{name}' in the same database cannot be loaded, so it cannot be told whether it uses files of "
+                    f"'{name}' in the same database cannot be loaded, so it is not known whether it uses files of "
                     f"'{identifier}': {reason}. Nothing was deleted; give Floe access to that table, or "
                     f"drop its row from the catalog that owns it"
                 )

@@ -239,7 +239,7 @@ def _open(database: _Database, name: str, files: Mapping[str, str]) -> SqlCatalo
 
 
 def _report_others(catalog: SqlCatalog, database: _Database) -> None:
-    """A catalog that looks empty may be one that was opened by the wrong name; said once in a process."""
+    """A catalog that looks empty may be one that was opened by the wrong name; warned about once in a process."""
     others, seen = _other_catalogs(catalog), (str(database), catalog.name)
     if not others or seen in _REPORTED:
         return

@@ -500,7 +500,7 @@ def _refused_timestamp(exc: Exception, name: str, latest: int, made: list[int]) 
             f"server's clock, and the catalog takes none from the future. Nothing was committed: set this machine's "
             f"clock (NTP), then run it again"
         )
-    if made:  # stamped after the table as it was loaded: somebody changed it since
+    if made:  # stamped after the table as it was loaded: another writer changed it since
         return CommitFailedException(str(exc))
     return FloeStorageError(
         f"'{name}' was last changed at {of_ms(latest):%Y-%m-%d %H:%M:%S} UTC by its timestamps, ahead of the catalog "

@@ -275,7 +275,7 @@ class Commit:
         return None
 
     def _unmerged(self, branch: str, head: Snapshot, finder: FinderOf | None) -> SnapshotInfo | None:
-        """Commit the files of an append without the merging that Spark cannot be told to leave; None if it did none."""
+        """Commit the files of an append without the manifests that Spark merged; None if it merged none."""
         asked = self.request.mode is WriteMode.APPEND and self.request.commit_strategy is CommitStrategy.FAST_APPEND
         table = self._loaded() if asked else None
         staged = table.snapshot_by_name(branch) if table is not None else None
