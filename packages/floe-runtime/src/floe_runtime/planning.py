@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     from floe_runtime.pipeline import Pipeline
 
-__all__ = ["Batch", "batches", "missing", "missing_and_lost", "shared_partitions"]
+__all__ = ["AppendAgainError", "Batch", "batches", "missing", "missing_and_lost", "shared_partitions"]
+
+
+class AppendAgainError(ConfigurationError):
+    """What is missing cannot be recomputed without appending to rows that are still there."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def missing_and_lost(pipeline: Pipeline, assets: Sequence[AssetKey], differences
     twice = tables_to_append_to(pipeline.definitions, {key for key, _ in because}, instance)
     if twice:
         named = ", ".join(f"{key.to_user_string()} ({table})" for key, table in twice.items())
-        raise ConfigurationError(
+        raise AppendAgainError(
             f"--missing would append to tables that have rows already, to recompute what others have lost or what was "
             f"recorded of another table: {named}. Nothing was run. Empty or drop these tables first, or run the other "
             f"assets with --select"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from floe_runtime.cli.common import (
+    RefusedError,
     compile_here,
     console,
     environment_option,
@@ -161,7 +162,10 @@ def _batches(
     from floe_runtime import planning
 
     if lost is not None:
-        return planning.missing_and_lost(pipeline, assets, lost)
+        try:
+            return planning.missing_and_lost(pipeline, assets, lost)
+        except planning.AppendAgainError as exc:
+            raise RefusedError(str(exc)) from exc
     partitions = planning.shared_partitions(pipeline.graph, assets)
     if partitions is None:
         if partition or partition_range:
