@@ -17,7 +17,7 @@ from tests.faults.proxy import Answer, FaultProxy, Forward, Request, ShortTokens
 from tests.servers.catalogs import open_catalog, settings_of
 from tests.servers.seaweedfs import SeaweedFS
 
-from floe_core.errors import CatalogAuthenticationError, FloeStorageError
+from floe_core.errors import CatalogAuthenticationError
 from floe_core.identifiers import TableIdentifier
 from floe_polaris import create_catalog
 from floe_spark import Lake
@@ -154,7 +154,7 @@ def test_no_token_is_renewed_where_that_is_switched_off(server: SeaweedFS, proxy
 
 
 @pytest.mark.parametrize("off", [-300, 300], ids=["behind", "ahead"])
-def test_a_wrong_clock_does_not_end_a_token_and_is_named_where_it_matters(
+def test_a_wrong_clock_ends_neither_a_token_nor_a_write(
     server: SeaweedFS, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, namespace: str, off: int
 ) -> None:
     right = time.time
@@ -168,12 +168,8 @@ def test_a_wrong_clock_does_not_end_a_token_and_is_named_where_it_matters(
         table = catalog.create_table(name, pa.schema([("id", pa.int64())]))
         before = tokens.issued
         time.sleep(2.1)
-        if off > 0:
-            table.append(pa.table({"id": [1]}))
-        else:
-            with pytest.raises(FloeStorageError, match=r"this machine's clock is (299|300|301) s behind the catalog's"):
-                table.append(pa.table({"id": [1]}))
-        assert catalog.load_table(name).scan().to_arrow().num_rows == (off > 0)
+        table.append(pa.table({"id": [1]}))
+        assert catalog.load_table(name).scan().to_arrow().num_rows == 1
         assert tokens.issued - before >= 1
         assert tokens.refused == 0
 

@@ -45,8 +45,9 @@ from floe_iceberg.write_request import WriteRequest, check_table, unmarked
 from floe_spark.errors import is_doubt, translate
 from floe_spark.frames import OUTSIDE, Guard
 from floe_spark.names import table_name
+from floe_spark.partitioning import has_float_partitions
 
-__all__ = ["Act", "Commit", "TableReplacedError"]
+__all__ = ["FANOUT", "Act", "Commit", "TableReplacedError"]
 
 # Writes to a branch; to main if there is none.
 Act = Callable[[str | None], object]
@@ -54,7 +55,7 @@ Act = Callable[[str | None], object]
 FinderOf = Callable[[Sequence[DataFile]], Finder]
 
 # A table's own word on whether a task keeps a file open for each partition; new tables have it from Floe's defaults.
-_FANOUT = "write.spark.fanout.enabled"
+FANOUT = "write.spark.fanout.enabled"
 # On tables that say how often to try, Iceberg has done so before it gives up.
 _ATTEMPTS_MORE = 3
 _STAGED_FOR = timedelta(days=1)
@@ -72,7 +73,9 @@ class Commit:
     def writer(self, frame: DataFrame, branch: str | None) -> DataFrameWriterV2:
         """A writer whose snapshot carries the write's summary, and that has one file open per task."""
         options = {f"snapshot-property.{key}": value for key, value in self.request.summary.items()}
-        if self.table is not None and _FANOUT not in self.table.properties:
+        if self.table is not None and has_float_partitions(self.table.spec(), self.table.schema()):
+            options["fanout-enabled"] = "true"  # sorted rows would come back to the partition of the other zero
+        elif self.table is not None and FANOUT not in self.table.properties:
             options["fanout-enabled"] = "false"
         return frame.writeTo(self.table_name(branch)).options(**options)
 

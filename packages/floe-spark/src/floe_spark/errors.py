@@ -209,7 +209,7 @@ def _missing_source(exc: BaseException, target: TableIdentifier) -> str | None:
     shown = (named[1] or named[2]).rstrip(".")
     # Spark may put the name of the catalog before it.
     own = re.escape(str(target).lower())
-    is_target = re.fullmatch(rf"([^.]+\.)?{own}(\.branch_.*)?", shown.replace("`", "").lower())
+    is_target = re.fullmatch(rf"((?!spark_catalog\.)[^.]+\.)?{own}(\.branch_.*)?", shown.replace("`", "").lower())
     return None if is_target else shown
 
 

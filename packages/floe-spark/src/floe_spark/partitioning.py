@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import (
     BucketTransform,
@@ -31,7 +33,7 @@ from floe_spark.names import quoted
 # Spark's parser of transforms does not take others, quoted or not.
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-__all__ = ["is_aligned", "is_one_partition", "partition_columns", "partition_values"]
+__all__ = ["has_float_partitions", "is_aligned", "is_one_partition", "partition_columns", "partition_values"]
 
 
 def partition_columns(transforms: Sequence[PartitionTransform]) -> list[Column] | None:
@@ -88,6 +90,12 @@ _FUNCTIONS: dict[type[Transform[Any, Any]], str] = {
     MonthTransform: "months",
     YearTransform: "years",
 }
+
+
+def has_float_partitions(spec: PartitionSpec, schema: Schema) -> bool:
+    """Does a partition hold 0.0 or -0.0? Spark sorts them as one value, Iceberg knows two partitions."""
+    kinds = [schema.find_type(one.source_id) for one in spec.fields if isinstance(one.transform, IdentityTransform)]
+    return any(isinstance(kind, FloatType | DoubleType) for kind in kinds)
 
 
 def is_aligned(table: Table, one: TableSlice) -> bool:

@@ -42,12 +42,12 @@ from floe_iceberg.write_request import (
     created_by_another,
     refuse_strategy,
 )
-from floe_spark.commits import Commit
+from floe_spark.commits import FANOUT, Commit
 from floe_spark.errors import translate
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
 from floe_spark.names import table_name
 from floe_spark.origins import Base, base_of
-from floe_spark.partitioning import partition_columns
+from floe_spark.partitioning import has_float_partitions, partition_columns
 from floe_spark.pinning import Source, pinned
 from floe_spark.replacing import refuse_unpartitioned, replace_partitions, replace_rows, replace_table
 from floe_spark.upserts import keyed, merge
@@ -173,10 +173,12 @@ def _create(request: WriteRequest, source: Source, op: Operation) -> WriteResult
     """Create the table with its first rows in one commit."""
     frame = source.frame
     schema = data_schema(frame)
-    partition_spec(request.partition_by, schema)  # refuses what cannot be, before anything happens
+    spec = partition_spec(request.partition_by, schema)  # refuses what cannot be, before anything happens
     properties = {**request.manager.config.table_properties, **request.new_table_properties}
     check_properties(properties)
     refuse_strategy(request, properties)
+    if has_float_partitions(spec, schema):
+        properties[FANOUT] = "true"  # sorted rows would come back to the partition of the other zero
     guard = _guard(request, frame, schema)
     columns = partition_columns(request.partition_by)
     if columns is None:
