@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -111,6 +112,7 @@ class Stager:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += len(batch)
+        self._close_before_credentials_end()
         for values, whole in self._by_partition(batch):
             key = partition_key(values)
             self._partitions[key] = values
@@ -186,17 +188,29 @@ class Stager:
         """Wait until no more than this many row groups are being written."""
         while len(self._writing) > at_most:
             done, _ = wait(self._writing, return_when=FIRST_COMPLETED)
-            for future in done:
-                file, size = self._writing.pop(future)
-                self._waiting_bytes -= size
-                future.result()
-                self._layout.learn(file.size, file.in_memory)
-                if self._layout.is_full(file.size):
-                    file.close()
-                else:
-                    self._idle.append(file)
+            self._settle(done)
         while len(self._idle) > _OPEN_FILES:
             self._idle.pop(0).close()
+
+    def _settle(self, done: Iterable[Future[None]]) -> None:
+        for future in done:
+            file, size = self._writing.pop(future)
+            self._waiting_bytes -= size
+            future.result()
+            self._layout.learn(file.size, file.in_memory)
+            if self._layout.is_full(file.size):
+                file.close()
+            else:
+                self._idle.append(file)
+
+    def _close_before_credentials_end(self) -> None:
+        """An open file keeps the credentials it was opened with; those of idle files may end before the next rows."""
+        self._settle([future for future in self._writing if future.done()])
+        renewals = _renewals(self._io)
+        ending = [one for one in self._idle if one.renewals < renewals]
+        self._idle = [one for one in self._idle if one.renewals == renewals]
+        for one in ending:
+            one.close()
 
     def _file_for(self, key: tuple[object, ...]) -> _OpenFile:
         for place, file in enumerate(self._idle):
@@ -209,6 +223,7 @@ class Stager:
             key=key,
             partition=partition.partition if partition else Record(),
             spec_id=self.metadata.default_spec_id,
+            renewals=_renewals(self._io),
             output=(output := self._io.new_output(location)),
             writer=SizedWriter(output, self._file_schema, self.metadata.properties, self._layout.group),
             order=self._layout.order,
@@ -239,6 +254,7 @@ class _OpenFile:
     key: tuple[object, ...]
     partition: Record
     spec_id: int
+    renewals: int  # of the credentials, when the file was opened
     output: OutputFile
     writer: SizedWriter | None
     schema: pa.Schema
@@ -280,6 +296,17 @@ class _OpenFile:
         if self.file is None:
             raise AssertionError("closing it failed before")
         return self.file
+
+
+@runtime_checkable
+class _Renewing(Protocol):
+    """Access to files under credentials that are renewed."""
+
+    def renewals(self) -> int: ...
+
+
+def _renewals(io: FileIO) -> int:
+    return io.renewals() if isinstance(io, _Renewing) else 0
 
 
 def _file_schema(schema: Schema) -> Schema:

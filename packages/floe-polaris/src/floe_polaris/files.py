@@ -63,6 +63,7 @@ class VendedFileIO(PyArrowFileIO):
     def _prepare(self) -> None:
         self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._made: dict[tuple[str, str | None], FileSystem] = {}
+        self._renewals = 0
         self._protect()
         self._begin()
         self.fs_by_scheme = self._fresh
@@ -70,6 +71,11 @@ class VendedFileIO(PyArrowFileIO):
     def renew_by(self, renew: Callable[[], Properties]) -> None:
         """From now on, ask for new credentials like this."""
         self._renew = renew
+
+    def renewals(self) -> int:
+        """How often the credentials were renewed, now included if that is due: files opened before use older ones."""
+        self._renew_if_due()
+        return self._renewals
 
     def _begin(self) -> None:
         said = str(self.properties.get(_EXPIRES) or "")
@@ -84,7 +90,7 @@ class VendedFileIO(PyArrowFileIO):
             if isinstance(value, str) and is_credential_key(key):
                 protect_for_now(value)
 
-    def _fresh(self, scheme: str, netloc: str | None = None) -> FileSystem:
+    def _renew_if_due(self) -> None:
         # Those at hand serve the others while one asks for new ones; when they have ended, everybody waits for it.
         if self._is_due() and self._renewing.acquire(blocking=_is_past(self._ends_at)):
             try:
@@ -92,6 +98,9 @@ class VendedFileIO(PyArrowFileIO):
                     self._take_new()
             finally:
                 self._renewing.release()
+
+    def _fresh(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        self._renew_if_due()
         with self._lock:
             if (scheme, netloc) not in self._made:
                 self._protect()
@@ -114,6 +123,7 @@ class VendedFileIO(PyArrowFileIO):
             self.vended = dict(vended)
             self.properties = {**self.properties, **_in_pyicebergs_words(vended)}
             self._made = {}
+            self._renewals += 1
             self._begin()
 
     def __getstate__(self) -> dict[str, Any]:
