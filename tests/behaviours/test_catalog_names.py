@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,8 +19,11 @@ from tests.catalogs import SideLake, side_lake
 from floe_core.compiler import compile_project
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
+from floe_core.maintenance import Step
 from floe_core.models import PartitionTransform
+from floe_iceberg.upkeep import TablePlan
 from floe_spark import Lake
+from floe_spark.maintenance.run import Maintenance
 
 FLOE = str(Path(sys.executable).parent / "floe")
 OLD_SOON = "retry_window: 1s, floor: {enterprise: 1s}, expire: {older_than: 1s, keep_last: 1}"
@@ -123,6 +127,25 @@ def test_expiry_and_removal_of_orphans_keep_what_a_table_of_another_catalog_uses
     with pytest.raises(FloeStorageError, match=r"belongs to 'lent.borrowed \(catalog default\)', so it is no orphan"):
         tables.remove_orphans(orders, dry_run=False)
     assert ids_in(root, "default", "lent.borrowed") == [1]
+
+
+def test_nothing_is_expired_while_a_table_of_another_catalog_cannot_be_loaded(lake: Lake, tmp_path: Path) -> None:
+    fill(tmp_path, "default", "other.orders", 1)
+    for path in (tmp_path / ".floe" / "warehouse" / "other").rglob("*.metadata.json"):
+        path.write_text("not metadata", encoding="utf-8")
+    mine, orders = side_lake(lake, tmp_path, f"maintenance: {{{OLD_SOON}}}\n"), named("orders")
+    for one in (1, 2):
+        mine.tables.write_data(orders, rows(one), mode="overwrite")
+    time.sleep(1.1)
+    told = r"'other.orders \(catalog default\)' in the same database cannot be loaded"
+    with pytest.raises(FloeStorageError, match=told):
+        mine.tables.require_compute().expire_snapshots(orders, older_than=datetime.now(timezone.utc), keep_last=1)
+    (plan,) = Maintenance(mine).plan([orders], [Step.EXPIRE])
+    assert isinstance(plan, TablePlan)
+    ((step, why),) = plan.skipped
+    assert (step, plan.steps) == (Step.EXPIRE, ())
+    assert re.search(told, why)
+    assert len(mine.tables.list_snapshots(orders)) == 2
 
 
 @pytest.mark.parametrize("name", ["default", pytest.param("my-catalog", marks=pytest.mark.full)])

@@ -39,11 +39,17 @@ def test_spark_reads_what_a_clock_that_went_back_wrote(
 @pytest.fixture
 def broken(lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch) -> TableIdentifier:
     """A table that a clock that went back has left unreadable for Spark."""
+    break_table(lake, table, monkeypatch)
+    return table
+
+
+def break_table(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str] | None = None
+) -> None:
     rows = pa.table({"id": [1], "note": ["a"]})
-    lake.tables.write_data(table, rows, mode="append")
+    lake.tables.write_data(table, rows, mode="append", properties=properties)
     with unguarded(monkeypatch), clock_off(monkeypatch, -HOURS):
         lake.tables.write_data(table, rows, mode="append")
-    return table
 
 
 def test_spark_is_told_at_once_that_it_cannot_load_a_table_and_its_next_write_repairs_it(
@@ -65,6 +71,16 @@ def test_the_doctor_names_the_table_and_maintenance_repairs_it(lake: Lake, broke
     assert outcome.outcome is Outcome.DONE, outcome.reason
     assert disorder(lake.tables.load_table(broken).metadata) is None
     assert "in order" in doctor._timestamps(lake)
+
+
+def test_maintenance_repairs_timestamps_where_the_policy_is_off(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_table(lake, table, monkeypatch, {"floe.maintenance.enabled": "false"})
+    (outcome,) = Maintenance(lake, start=partial(pytest.fail, "nothing needs Spark")).run([table])
+    assert outcome.outcome is Outcome.DONE, outcome.reason
+    assert {why for _, why in outcome.skipped} == {"the policy says enabled: false"}
+    assert disorder(lake.tables.load_table(table).metadata) is None
 
 
 def test_spark_waits_for_a_head_a_moment_ahead_of_its_clock(

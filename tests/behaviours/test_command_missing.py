@@ -11,6 +11,7 @@ from typing import Any
 from tests.runs import rows_of
 
 from floe_core.compiler import compile_project
+from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
 
 FLOE = str(Path(sys.executable).parent / "floe")
@@ -41,9 +42,9 @@ defs = create_definitions([orders, total])
 """
 
 
-def floe(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def floe(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run([FLOE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.returncode == code, ran.stdout + ran.stderr
     return ran
 
 
@@ -79,3 +80,36 @@ def test_lost_tables_are_reported_and_recomputed(new_project: Any) -> None:
     again = floe("run", "--missing", cwd=root)
     assert again.stdout.strip() == "nothing is missing: everything was materialized before"
     assert again.stderr == ""
+
+
+APPENDS = """
+import pandas as pd
+from dagster import AssetIn, asset
+from floe_dagster import create_definitions
+
+
+@asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1, 2]})
+
+
+@asset(key_prefix="gold", ins={"orders": AssetIn(["bronze", "orders"])}, metadata={"write_mode": "append"})
+def totals(orders: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"amount": [orders["amount"].sum()]})
+
+
+defs = create_definitions([orders, totals])
+"""
+
+
+def test_a_recomputation_that_would_append_a_second_time_exits_with_3(new_project: Any) -> None:
+    root: Path = new_project("name: shop\n")
+    (root / "definitions.py").write_text(APPENDS)
+    floe("run", cwd=root)
+    tables = IcebergTableManager.open(compile_project(root).artifacts)
+    tables.drop_table(TableIdentifier.from_string("bronze.orders"))
+    refused = floe("run", "--missing", cwd=root, code=3)
+    assert "gold/totals (gold.totals)" in refused.stderr
+    assert "Nothing was run" in refused.stderr
+    assert not tables.table_exists(TableIdentifier.from_string("bronze.orders"))
+    assert rows_of(tables, "gold.totals") == [{"amount": 3}]

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.engines import ArrowEngine, Engine, SparkEngine, events
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import CatalogConnectionError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SortField
 from floe_iceberg.reachable import reached_files
 from floe_spark import Lake
+from floe_spark.commits import Commit
 
 ROW = pa.table({"id": [1]})
 FEW = {"commit.manifest.min-count-to-merge": "2"}
@@ -49,6 +50,33 @@ def test_the_commit_strategy_of_an_append_holds(
     reached = {path.removeprefix("file://").removeprefix("file:") for path in reached_files(tables.load_table(table))}
     left = {str(path) for path in Path(location).rglob("*-m*.avro")} - reached
     assert left == set(), "no manifest that nothing leads to"
+
+
+def test_a_fast_append_of_spark_that_cannot_clean_up_is_no_failure(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SparkEngine(lake)
+    for _ in range(2):
+        engine.write(table, ROW, mode="append", commit_strategy="fast_append", properties=FEW)
+
+    find_table, drop, dropped = lake.tables.find_table, Commit._drop, list[str]()
+
+    def drop_and_lose_the_catalog(commit: Commit, branch: str) -> None:
+        drop(commit, branch)
+        dropped.append(branch)
+
+    def find(identifier: TableIdentifier) -> object:
+        if dropped:
+            raise CatalogConnectionError("the catalog does not answer")
+        return find_table(identifier)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Commit, "_drop", drop_and_lose_the_catalog)
+        patched.setattr(lake.tables, "find_table", find)
+        written = engine.write(table, ROW, mode="append", commit_strategy="fast_append")
+    assert dropped, "Spark merged manifests, so its own commit was replaced by one that does not"
+    assert written.snapshot_id == lake.tables.list_snapshots(table)[-1].snapshot_id
+    assert engine.read(table).num_rows == 3
 
 
 def test_a_bad_value_of_a_property_is_named(engine: Engine, table: TableIdentifier) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import event
 from tests.lakes import open_manager
 
 from floe_core.errors import FloeStorageError, TableAlreadyExistsError
@@ -220,6 +221,27 @@ def test_a_table_of_another_catalog_that_cannot_be_loaded_stops_a_purge(tmp_path
     with pytest.raises(FloeStorageError, match=r"'other.orders \(catalog default\)' in the same database cannot be"):
         manager.drop_table(ORDERS, purge=True)
     assert ids_of(manager) == [2]
+
+
+def test_a_row_of_another_catalog_is_found_by_its_key(tmp_path: Path) -> None:
+    for number in range(4):
+        fill(tmp_path, "default", number, table=f"other.t{number}")
+    manager = open_manager(tmp_path)
+    manager.write_data(ORDERS, rows(9), mode="append")
+    catalog = manager.catalog_plugin.connect()
+    assert isinstance(catalog, SqlCatalog)
+    read: list[str] = []
+
+    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        read.append(statement)
+
+    event.listen(catalog.engine, "before_cursor_execute", count)
+    try:
+        manager.neighbours().refuse_below(manager.load_table(ORDERS), ORDERS)
+    finally:
+        event.remove(catalog.engine, "before_cursor_execute", count)
+    whole = [one for one in read if "FROM iceberg_tables" in one and "table_name = ?" not in one and "LIMIT" not in one]
+    assert len(whole) == 1, "all rows are read once, however many tables there are"
 
 
 def test_an_empty_catalog_tells_once_which_others_are_in_the_database(
