@@ -68,6 +68,19 @@ def test_the_target_is_the_size_on_disk_and_not_in_memory(manager: IcebergTableM
     assert file.file_size_in_bytes < 4 * 2**20
 
 
+def test_sorted_files_grow_to_the_target_as_their_compression_is_learned(manager: IcebergTableManager) -> None:
+    # Twice random digits in hex: about a quarter of the bytes in memory remain on disk.
+    chance = random.Random(7)
+    data = pa.table({"id": list(range(40_000)), "text": [chance.randbytes(50).hex() * 2 for _ in range(40_000)]})
+    manager.create_table(
+        T, data.schema, sort_by=[SortField(column="id")], properties={"write.target-file-size-bytes": str(2**18)}
+    )
+    manager.write_data(T, data.to_reader(500), mode="append")
+    sizes = sorted(file.file_size_in_bytes for file in files_of(manager))
+    assert sizes[len(sizes) // 2] > 0.7 * 2**18
+    assert sizes[-1] < 1.3 * 2**18
+
+
 def test_row_groups_and_pages_are_as_the_table_says(manager: IcebergTableManager) -> None:
     properties = {"write.parquet.row-group-size-bytes": "500000", "write.parquet.page-size-bytes": "20000"}
     manager.write_data(T, noise(20_000), mode="append", properties=properties)
