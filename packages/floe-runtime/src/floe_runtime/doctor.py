@@ -161,16 +161,9 @@ def _timestamps(lake: Lake) -> str:
 
 
 def _all_tables(lake: Lake) -> Iterator[TableIdentifier]:
-    for namespace in _all_namespaces(lake):
-        yield from lake.tables.list_tables(Namespace.from_string(namespace))
-
-
-def _all_namespaces(lake: Lake) -> Iterator[str]:
-    waiting = lake.tables.catalog_plugin.list_namespaces()
-    while waiting:
-        namespace = waiting.pop()
-        yield namespace
-        waiting += lake.tables.catalog_plugin.list_namespaces(namespace)
+    """All tables that Floe can name; other tools may have made some that it cannot."""
+    for namespace in lake.tables.list_namespaces(recursive=True):
+        yield from lake.tables.list_tables(namespace)
 
 
 def _spark(lake: Lake) -> str:
