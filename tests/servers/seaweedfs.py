@@ -23,6 +23,8 @@ BUCKET = "lake"
 # A plain bucket: no table of the catalog lies there.
 OTHER_BUCKET = "plain"
 _ROLE = "IcebergVend"
+# One for all servers of this process: a test that reads it from the environment may find the one of a later server.
+_SECRET = secrets.token_hex(12)
 _PORTS = ("master", "volume", "filer", "s3")
 
 
@@ -136,7 +138,7 @@ def seaweedfs_server(
     for attempt in range(3):
         ports = _free_ports(names)
         endpoint = s3_endpoint(f"http://127.0.0.1:{ports['s3']}")
-        server = SeaweedFS(folder, "floe", secrets.token_hex(12), ports, vended_seconds, endpoint)
+        server = SeaweedFS(folder, "floe", _SECRET, ports, vended_seconds, endpoint)
         _write_settings(server)
         try:
             server.start()
