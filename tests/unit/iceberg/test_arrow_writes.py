@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -300,8 +301,6 @@ def test_merging_commits_leave_fewer_manifests(
 
 def test_an_upsert_that_needs_spark_says_so(manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch) -> None:
     manager.write_data(T, events(0), mode="append")
-    with pytest.raises(ConfigurationError, match=r"several keys \(id, at\) needs Spark"):
-        manager.write_data(T, events(0), mode="upsert", keys=["id", "at"])
     monkeypatch.setattr(upserts, "LARGEST_UPSERT", 3)
     with pytest.raises(ConfigurationError, match=r"more than 3 rows .* needs Spark"):
         manager.write_data(T, events(0).to_reader(max_chunksize=1), mode="upsert", keys=["id"])
@@ -318,6 +317,42 @@ def test_an_upsert_by_many_keys_touches_only_files_that_hold_them(manager: Icebe
     assert untouched < {task.file.file_path for task in manager.load_table(T).scan().plan_files()}
     rows = manager.scan(T).to_arrow().sort_by("id").to_pylist()
     assert rows == [{"id": at, "note": "new" if at >= 700 else "old"} for at in range(1100)]
+
+
+KEYED = pa.schema([("city", pa.string()), ("day", pa.date32()), ("n", pa.float64()), ("note", pa.string())])
+
+
+@pytest.mark.parametrize("keys", [["city", "day"], ["DAY", "n", "city"]])
+def test_an_upsert_by_several_keys_changes_the_rows_that_have_all_of_them(
+    manager: IcebergTableManager, keys: list[str]
+) -> None:
+    chance = random.Random(len(keys))
+
+    def some(note: str, cities: Sequence[str | None], days: Sequence[int | None]) -> pa.Table:
+        found = [(city, day, float(n)) for city in cities for day in days for n in ([-1, 0, 2] if "n" in keys else [7])]
+        chosen = chance.sample(found, k=len(found) * 2 // 3)
+        columns = [list(one) for one in zip(*chosen, strict=True)]
+        return pa.table([*columns, [note] * len(chosen)], schema=KEYED)
+
+    # A stored NULL is no key: it is neither found nor changed.
+    old, new = some("old", ["a", "b", "c", None], [1, 2, 3, None]), some("new", ["b", "c", "d"], [2, 3, 4])
+    manager.write_data(T, old, mode="append")
+    manager.write_data(T, new, mode="upsert", keys=keys)
+    by_key = {tuple(row.values())[:3]: row["note"] for row in [*old.to_pylist(), *new.to_pylist()]}
+    stored = manager.scan(T).to_arrow().to_pylist()
+    assert {tuple(row.values())[:3]: row["note"] for row in stored} == by_key
+    assert len(stored) == len(by_key)
+    assert len({"old", "new"} & set(by_key.values())) == 2
+
+
+def test_rows_without_keys_of_their_own_are_refused(manager: IcebergTableManager) -> None:
+    rows = [("a", 1, 0.0), ("a", 1, -0.0), (None, 2, 1.0), ("b", None, float("nan")), ("a", 1, 1.0)]
+    columns = [list(one) for one in zip(*rows, strict=True)]
+    data = pa.table([*columns, ["x"] * len(rows)], schema=KEYED)
+    told = r"by city, day, n: 1 row has no city; 1 row has no day; 1 row has NaN as n; 1 key stands more than once"
+    with pytest.raises(FloeStorageError, match=told):
+        manager.write_data(T, data, mode="upsert", keys=["city", "day", "n"])
+    assert not manager.table_exists(T)
 
 
 def test_properties_for_new_tables_come_from_the_manager_and_the_call(tmp_path: Path) -> None:

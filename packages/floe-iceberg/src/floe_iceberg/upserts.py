@@ -1,8 +1,9 @@
-"""Upserts of Arrow data: small ones, by one key. Large and composite ones are a MERGE, which is Spark's work."""
+"""Upserts of Arrow data: small ones, by one key column or several. Large ones are a MERGE, which is Spark's work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,23 +34,23 @@ def merge_rows(
     A matched row takes the values of the data's `columns` and keeps its others.
     """
     check_basis(request, table)
-    key = _key(request, stager)
+    names = _key_columns(request, stager)
     source = _collected(request, batches, stager.arrow_schema)
-    _check_keys(request, key, source[key])
+    _check_keys(request, names, source)
     if table is None or not len(source):
         _add(stager, source)
         return NOTHING
-    values = _plain(source[key])
-    find = files_under(_among(key, values), request.branch)
+    keys = _Keys.of(source, names)
+    find = files_under(keys.filter(), request.branch)
     seen = files_at_first(request, table, find)
     removed = set()
     matched = pa.nulls(0, pa.int64())
-    names = stager.arrow_schema.names
-    given = {name for name, place in zip(names, places_of(columns, names), strict=True) if place is not None}
-    updated = given - {key}  # 0.0 finds the row of -0.0, which keeps its own
+    known = stager.arrow_schema.names
+    given = {name for name, place in zip(known, places_of(columns, known), strict=True) if place is not None}
+    updated = given - set(names)  # 0.0 finds the row of -0.0, which keeps its own
     for task in seen:
         rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
-        places = pc.index_in(_plain(rows[key]), values)
+        places = keys.places(rows)
         if places.null_count == len(places):
             continue
         removed.add(task.file.file_path)
@@ -63,27 +64,68 @@ def merge_rows(
                 schema=stager.arrow_schema,
             ),
         )
-        matched = pa.concat_arrays([matched, places.drop_null().cast(pa.int64())])
+        matched = pa.concat_arrays([matched, places.drop_null()])
     is_new = pc.invert(pc.is_in(pa.array(range(len(source)), pa.int64()), matched))
     _add(stager, source.filter(is_new))
     return Replacement(find, state_of(seen), frozenset(removed))
 
 
-def _key(request: WriteRequest, stager: Stager) -> str:
-    if len(request.keys) > 1:
-        raise ConfigurationError(
-            f"an upsert by several keys ({', '.join(request.keys)}) needs Spark: write a Spark DataFrame, which merges "
-            f"them. Nothing was written"
-        )
-    (key,) = request.keys
-    for field in stager.schema.fields:
-        if field.name.lower() == key.lower():
-            if not field.field_type.is_primitive:
-                raise ConfigurationError(f"the key {key!r} is {field.field_type}; a key must be a single value")
-            return field.name
-    raise ConfigurationError(
-        f"there is no column {key!r} to upsert by (there: {', '.join(field.name for field in stager.schema.fields)})"
-    )
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of the rows to be merged, and where each of them is among those rows."""
+
+    distinct: dict[str, pa.Array]  # the values of each key column
+    combined: tuple[pa.Array, ...]  # for each column after the first, the combinations so far that there are, as codes
+    codes: pa.Array  # the code of each row
+
+    @classmethod
+    def of(cls, source: pa.Table, names: Sequence[str]) -> _Keys:
+        first, *others = names
+        distinct = {name: _plain(source[name]).unique() for name in names}
+        codes, combined = _codes(source, first, distinct), []
+        for name in others:
+            paired = _paired(codes, source, name, distinct)
+            combined.append(paired.unique())
+            codes = pc.index_in(paired, combined[-1]).cast(pa.int64())
+        return cls(distinct, tuple(combined), codes)
+
+    def places(self, rows: pa.Table) -> pa.Array:
+        """For each of these rows, the place of the row with the same keys; NULL where there is none."""
+        first, *others = self.distinct
+        codes = _codes(rows, first, self.distinct)
+        for name, combinations in zip(others, self.combined, strict=True):
+            paired = _paired(codes, rows, name, self.distinct)
+            # Codes of combinations stay below the number of rows, so that the next pairing cannot overflow.
+            codes = pc.index_in(paired, combinations, skip_nulls=True).cast(pa.int64())
+        return pc.index_in(codes, self.codes, skip_nulls=True).cast(pa.int64())
+
+    def filter(self) -> BooleanExpression:
+        """What the rows with these keys match, and some others."""
+        conditions = [_among(name, values) for name, values in self.distinct.items()]
+        return conditions[0] if len(conditions) == 1 else And(*conditions)
+
+
+def _codes(rows: pa.Table, name: str, distinct: dict[str, pa.Array]) -> pa.Array:
+    return pc.index_in(_plain(rows[name]), distinct[name], skip_nulls=True).cast(pa.int64())
+
+
+def _paired(codes: pa.Array, rows: pa.Table, name: str, distinct: dict[str, pa.Array]) -> pa.Array:
+    return pc.add(pc.multiply(codes, len(distinct[name])), _codes(rows, name, distinct))
+
+
+def _key_columns(request: WriteRequest, stager: Stager) -> list[str]:
+    """The keys, spelled as the table spells its columns."""
+    columns = {field.name.lower(): field for field in stager.schema.fields}
+    found: list[str] = []
+    for key in request.keys:
+        field = columns.get(key.lower())
+        if field is None:
+            known = ", ".join(one.name for one in stager.schema.fields)
+            raise ConfigurationError(f"there is no column {key!r} to upsert by (there: {known})")
+        if not field.field_type.is_primitive:
+            raise ConfigurationError(f"the key {key!r} is {field.field_type}; a key must be a single value")
+        found.append(field.name)
+    return list(dict.fromkeys(found))
 
 
 def _collected(request: WriteRequest, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -100,36 +142,45 @@ def _collected(request: WriteRequest, batches: Iterable[pa.RecordBatch], schema:
     return pa.Table.from_batches(rows, schema=schema).combine_chunks()
 
 
-def _check_keys(request: WriteRequest, key: str, values: pa.ChunkedArray) -> None:
-    plain = _plain(values)
-    problems = []
-    if plain.null_count:
-        problems.append(f"{plain.null_count} {'row has' if plain.null_count == 1 else 'rows have'} no {key}")
-    if pa.types.is_floating(plain.type) and (nans := pc.sum(pc.is_nan(plain)).as_py()):
-        problems.append(f"{nans} {'row has' if nans == 1 else 'rows have'} NaN as {key}")
-        plain = plain.filter(pc.invert(pc.is_nan(plain)))
-    counted = plain.drop_null().value_counts()
-    twice = counted.filter(pc.greater(counted.field("counts"), 1))
+def _check_keys(request: WriteRequest, names: Sequence[str], source: pa.Table) -> None:
+    problems: list[str] = []
+    usable = pa.array([True] * len(source), pa.bool_())
+    for name in names:
+        values = _plain(source[name])
+        usable = pc.and_(usable, pc.is_valid(values))
+        if values.null_count:
+            problems.append(f"{_rows_have(values.null_count)} no {name}")
+        if pa.types.is_floating(values.type) and (nans := pc.sum(pc.is_nan(values)).as_py()):
+            problems.append(f"{_rows_have(nans)} NaN as {name}")
+            usable = pc.and_(usable, pc.invert(pc.fill_null(pc.is_nan(values), False)))
+    whole = source.filter(usable)
+    codes = _Keys.of(whole, names).codes
+    counted = codes.value_counts()
+    twice = counted.filter(pc.greater(counted.field("counts"), 1)).field("values")
     if len(twice):
-        examples = ", ".join(str(one.as_py()) for one in twice.field("values")[:_EXAMPLES])
+        places = [pc.index(codes, one).as_py() for one in twice[:_EXAMPLES]]
+        examples = ", ".join(" and ".join(str(whole[name][place].as_py()) for name in names) for place in places)
         problems.append(f"{len(twice)} {'key stands' if len(twice) == 1 else 'keys stand'} more than once ({examples})")
     if problems:
         raise FloeStorageError(
-            f"the data cannot be upserted into '{request.identifier}' by {key}: {'; '.join(problems)}. Every row needs "
-            f"a key of its own. Nothing was written"
+            f"the data cannot be upserted into '{request.identifier}' by {', '.join(names)}: {'; '.join(problems)}. "
+            f"Every row needs a key of its own. Nothing was written"
         )
 
 
-def _among(key: str, values: pa.Array) -> BooleanExpression:
-    distinct = values.unique()
+def _rows_have(count: int) -> str:
+    return f"{count} {'row has' if count == 1 else 'rows have'}"
+
+
+def _among(key: str, distinct: pa.Array) -> BooleanExpression:
     # PyIceberg takes an infinite double for one that a float cannot hold, and looks for it nowhere.
-    told = FloatLiteral if pa.types.is_float32(values.type) else literal
+    told = FloatLiteral if pa.types.is_float32(distinct.type) else literal
     if len(distinct) <= _LISTED_KEYS:
         among: Any = In
         return among(key, {told(one) for one in distinct.to_pylist()})  # type: ignore[no-any-return]
     at_least: Any = GreaterThanOrEqual
     at_most: Any = LessThanOrEqual
-    ends = pc.min_max(values).as_py()
+    ends = pc.min_max(distinct).as_py()
     return And(at_least(key, told(ends["min"])), at_most(key, told(ends["max"])))
 
 
