@@ -97,10 +97,16 @@ class TableIdentifier(BaseModel):
             raise _name_error(f"table {text!r}", exc) from exc
 
     @classmethod
-    def from_asset_key(cls, key: Sequence[str], default_namespace: str = "public") -> TableIdentifier:
-        """The first part is the namespace, the rest joined by `_`; a single part lands in the default namespace."""
+    def from_asset_key(
+        cls, key: Sequence[str], default_namespace: str = "public", *, ignore_prefix: bool = False
+    ) -> TableIdentifier:
+        """The first part is the namespace, the rest joined by `_`; a single part lands in the default namespace.
+
+        With `ignore_prefix`, the last part is the name, in the default namespace.
+        """
         if not key:
             raise ConfigurationError("asset key [] has no parts: a table needs a name")
+        key = key[-1:] if ignore_prefix else key
         namespace, name = (key[0], "_".join(key[1:])) if len(key) >= 2 else (default_namespace, key[0])
         try:
             return cls(namespace=tuple(namespace.split(".")) if len(key) < 2 else (namespace,), name=name)

@@ -270,6 +270,9 @@ class TablesConfig(Settings):
     """Defaults for the tables Floe creates."""
 
     default_namespace: Name = "public"
+    ignore_key_prefix: bool = Field(
+        default=False, description="store all assets in default_namespace, each under the last part of its key"
+    )
     properties: dict[str, Text] = Field(default_factory=dict)
 
 

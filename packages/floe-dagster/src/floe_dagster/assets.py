@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dagster import AssetKey, AssetsDefinition
 
@@ -10,7 +11,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster.options import InputOptions, OutputOptions
 
-__all__ = ["is_stored", "table_of"]
+__all__ = ["Naming", "is_stored", "table_of"]
 
 
 def is_stored(definition: AssetsDefinition, key: AssetKey) -> bool:
@@ -21,10 +22,21 @@ def is_stored(definition: AssetsDefinition, key: AssetKey) -> bool:
     return not definition.node_def.output_def_named(output).dagster_type.is_nothing
 
 
-def table_of(key: Sequence[str], options: OutputOptions | InputOptions, default_namespace: str) -> TableIdentifier:
+@dataclass(frozen=True)
+class Naming:
+    """How asset keys become names of tables."""
+
+    default_namespace: str
+    ignore_key_prefix: bool = False
+
+    def table(self, key: Sequence[str]) -> TableIdentifier:
+        return TableIdentifier.from_asset_key(list(key), self.default_namespace, ignore_prefix=self.ignore_key_prefix)
+
+
+def table_of(key: Sequence[str], options: OutputOptions | InputOptions, naming: Naming) -> TableIdentifier:
     """The table of an asset key, or the one its metadata names."""
     if options.namespace is None and options.table is None:
-        return TableIdentifier.from_asset_key(list(key), default_namespace)
+        return naming.table(key)
     asset = "/".join(key)
     if options.table is not None and "." in options.table:
         raise ConfigurationError(
@@ -32,7 +44,7 @@ def table_of(key: Sequence[str], options: OutputOptions | InputOptions, default_
         )
     namespace, name = options.namespace, options.table
     if namespace is None or name is None:
-        by_key = TableIdentifier.from_asset_key(list(key), default_namespace)
+        by_key = naming.table(key)
         namespace, name = namespace or ".".join(by_key.namespace), name or by_key.name
     try:
         return TableIdentifier.from_string(f"{namespace}.{name}")

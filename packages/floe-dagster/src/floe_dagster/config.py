@@ -29,6 +29,7 @@ class IcebergIOManagerConfig(KnownArguments):
     warehouse: str
     catalog_type: Literal["polaris", "rest"] = "polaris"
     default_namespace: str = "public"
+    ignore_key_prefix: bool = Field(default=False, description="store all assets in default_namespace")
     write_mode: WriteMode | None = Field(
         default=None, description="by default append, and for partitioned assets the partition is replaced"
     )
@@ -63,7 +64,10 @@ class IcebergIOManagerConfig(KnownArguments):
             made = CompiledArtifacts(
                 name=self.project,
                 catalog=catalog,
-                tables={"default_namespace": self.default_namespace},
+                tables={
+                    "default_namespace": self.default_namespace,
+                    "ignore_key_prefix": self.ignore_key_prefix,
+                },
                 source_sha256="",
                 **({"storage": self.storage} if self.storage is not None else {}),
             )

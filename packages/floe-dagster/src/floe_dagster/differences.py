@@ -180,11 +180,10 @@ def _opened(stored: _Stored, definitions: Definitions, instance: DagsterInstance
             return
         manager: IcebergIOManager = getattr(opened, _MANAGER)
         lake = lake_of(manager.lake, manager.table_manager)
-        namespace = manager.default_namespace or lake.default_namespace
         yield _Place(
             asset=stored.name,
             tables=lake.tables,
-            table=table_of(stored.spec.key.path, stored.options, namespace),
+            table=table_of(stored.spec.key.path, stored.options, manager.naming),
             branch=stored.options.branch or manager.branch or MAIN_BRANCH,
             appends=_appends(stored, manager),
         )

@@ -26,7 +26,7 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
 from floe_dagster import cursors
 from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
-from floe_dagster.assets import table_of
+from floe_dagster.assets import Naming, table_of
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import describe
 from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options, refuse_tags
@@ -62,7 +62,9 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     table_manager: ResourceDependency[Any] = None  # type: ignore[assignment]  # an IcebergTableManager, in place of a lake
     default_write_mode: str | None = None
     default_namespace: str | None = None
+    ignore_key_prefix: bool | None = None
     schema_evolution_enabled: bool = True
+    evolve_partitions: bool = False
     column_projection_enabled: bool = True
     table_properties: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
     commit_strategy: str | None = None
@@ -101,8 +103,12 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         return self._opened
 
     @property
-    def _namespace(self) -> str:
-        return self.default_namespace or self._lake.default_namespace
+    def naming(self) -> Naming:
+        """How the keys of assets become names of tables; the project's rule where this manager has none."""
+        lake, ignored = self._lake, self.ignore_key_prefix
+        return Naming(
+            self.default_namespace or lake.default_namespace, lake.ignore_key_prefix if ignored is None else ignored
+        )
 
     # Writing --------------------------------------------------------------------------------------------------------
 
@@ -111,17 +117,32 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         kind = kind_of_value(obj, asset)
         options = output_options(context.definition_metadata, asset, context.config, emitted=context.output_metadata)
         refuse_tags(tags_of(context), asset)
-        self._refuse_shared(context, table_of(context.asset_key.path, options, self._namespace))
+        self._refuse_shared(context, table_of(context.asset_key.path, options, self.naming))
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
         if partitions is not None and self._mode(options, partitioned=True) is WriteMode.UPSERT:
             partitions.refuse_keys_of_others(options.upsert_keys, asset)
         data: Any = obj if kind is Kind.SPARK else incoming(obj)
         request = self._request(context, data, options, partitions, keys)
+        if self.evolve_partitions if options.evolve_partitions is None else options.evolve_partitions:
+            self._follow(request, partitions)
         result = (
             self._lake.write_request(data, request) if kind is Kind.SPARK else self._lake.tables.write(request, data)
         )
         self._tell(context, request, result, options, keys)
+
+    def _follow(self, request: WriteRequest, partitions: Partitioning | None) -> None:
+        """Partition what is written from now on as the asset is; a table that the write creates is anyway."""
+        tables, identifier = self._lake.tables, request.identifier
+        table = tables.find_table(identifier)
+        if table is None:
+            return
+        if request.check is not None:
+            request.check(table)
+        transforms = partitions.transforms(table.schema()) if partitions is not None else []
+        known = {one.name.lower() for one in table.schema().fields}
+        if all(one.source_column.lower() in known for one in transforms):  # else the write adds the column
+            tables.evolve_partitions(identifier, transforms)
 
     def _refuse_shared(self, context: OutputContext, identifier: TableIdentifier) -> None:
         """Refuse an asset whose table is the table of another asset that this run can see."""
@@ -155,7 +176,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     def _place_of(self, key: AssetKey, metadata: Mapping[str, Any]) -> TableIdentifier | None:
         """The table of an asset; None if its options are wrong, for which it is refused when it is written."""
         with suppress(ConfigurationError):
-            return table_of(key.path, output_options(metadata, key.to_user_string()), self._namespace)
+            return table_of(key.path, output_options(metadata, key.to_user_string()), self.naming)
         return None
 
     def _tell(
@@ -205,7 +226,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         keys: Sequence[str],
     ) -> WriteRequest:
         tables = self._lake.tables
-        identifier = table_of(context.asset_key.path, options, self._namespace)
+        identifier = table_of(context.asset_key.path, options, self.naming)
         own_id = write_id(context) or uuid.uuid4().hex
         evolve = options.schema_evolution_enabled
         branch = options.branch or self.branch or MAIN_BRANCH
@@ -272,7 +293,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if options.columns is not None and not self.column_projection_enabled:
             context.log.info(f"column projection is switched off: all columns of {asset} are read")
             options = options.model_copy(update={"columns": None})
-        identifier = table_of(context.asset_key.path, options, self._namespace)
+        identifier = table_of(context.asset_key.path, options, self.naming)
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
         if options.is_now and not options.since:  # where the asset is written is where it is read
@@ -354,7 +375,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             )
         options = output_options(node.metadata, asset)
         return cursors.Consumer(
-            asset, table_of(keys[0].path, options, manager._namespace), options.branch or manager.branch or MAIN_BRANCH
+            asset, table_of(keys[0].path, options, manager.naming), options.branch or manager.branch or MAIN_BRANCH
         )
 
     def _no_rows(self, kind: Kind, identifier: TableIdentifier, options: InputOptions) -> Any:

@@ -43,7 +43,7 @@ from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.maintenance import CompactReport, ExpireReport, Step
 from floe_core.settings import duration_text
 from floe_dagster.arguments import KnownArguments
-from floe_dagster.assets import is_stored, table_of
+from floe_dagster.assets import Naming, is_stored, table_of
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.options import OutputOptions, output_options
 from floe_dagster.resources import LakeResource, lake_of
@@ -100,8 +100,9 @@ def stored_assets(
             options = output_options(spec.metadata, spec.key.to_user_string())
             said = manager.default_namespace
             said = said.get_value() if isinstance(said, EnvVar) else said
-            namespace = said or artifacts.tables.default_namespace
-            yield StoredAsset(spec, manager, options, table_of(spec.key.path, options, namespace))
+            ignored, tables = manager.ignore_key_prefix, artifacts.tables
+            naming = Naming(said or tables.default_namespace, tables.ignore_key_prefix if ignored is None else ignored)
+            yield StoredAsset(spec, manager, options, table_of(spec.key.path, options, naming))
 
 
 def create_maintenance(
@@ -246,7 +247,7 @@ class _Run:
         if key in self._tables:
             return self._tables[key]
         with suppress(ConfigurationError):
-            return TableIdentifier.from_asset_key(key.path, self._lake.default_namespace)
+            return Naming(self._lake.default_namespace, self._lake.ignore_key_prefix).table(key.path)
         return None
 
     # What is told ---------------------------------------------------------------------------------------------------

@@ -62,6 +62,9 @@ class OutputOptions(_Place):
     upsert_keys: Names = Field(default=(), description="the columns by which an upsert finds the rows it changes")
     table_properties: dict[str, str] = Field(default_factory=dict, description="for a table that is not there yet")
     schema_evolution_enabled: bool | None = Field(default=None, description="let the table gain the data's columns")
+    evolve_partitions: bool | None = Field(
+        default=None, description="give a table that exists the partitioning of the asset"
+    )
     commit_strategy: CommitStrategy | None = Field(default=None, description="fast_append or merge")
     allow_empty: bool | None = Field(default=None, description="let no rows replace all rows of a table")
     preview_rows: int | None = Field(default=None, ge=0, le=100, description="rows shown in the UI; 0 for none")
@@ -98,6 +101,7 @@ class RunOptions(KnownArguments, Config):
     branch: str | None = None
     table_properties: dict[str, str] | None = None
     schema_evolution_enabled: bool | None = None
+    evolve_partitions: bool | None = None
     commit_strategy: str | None = None
     allow_empty: bool | None = None
     preview_rows: int | None = None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from dagster import MetadataValue, TextMetadataValue
@@ -23,16 +24,15 @@ _REFUSED = {
     "the properties of a new table say 'floe/table_properties'",
     "schema_update_mode": "would also drop columns, which Floe never does on a write; whether a table gains the "
     "columns of the data is 'floe/schema_evolution_enabled'",
-    "partition_spec_update_mode": "is not needed: Floe never changes the partitioning of a table on a write; do it "
-    "with evolve_partitions",
     "partition_field_name_prefix": "is not read: Floe names the fields of new tables itself; for names of your own, "
     "create the table first with create_table(partition_by=[PartitionTransform(…, name=…)])",
 }
+_SPEC = "partition_spec_update_mode"
 _FLAGS = ("when_matched_update_all", "when_not_matched_insert_all")
 
 # The keys that are read in the metadata of an asset, of an input, and of an output while the asset runs: elsewhere,
 # dagster-iceberg takes none of them either.
-PEER_OUTPUT = {*_PLACES, *_REFUSED, "upsert_options"}
+PEER_OUTPUT = {*_PLACES, *_REFUSED, _SPEC, "upsert_options"}
 PEER_INPUT = {*_PLACES}
 PEER_RUN = {"upsert_options"}
 
@@ -41,6 +41,8 @@ def peer_option(key: str, value: Any, who: str) -> tuple[str, Any] | None:
     """The option of Floe that a key of dagster-iceberg stands for; None if it is the user's own description."""
     if key in _REFUSED:
         raise ConfigurationError(f"{who}: metadata {key!r} of dagster-iceberg {_REFUSED[key]}")
+    if key == _SPEC:
+        return _spec(value.value if isinstance(value, MetadataValue) else value, who)
     if key in _PLACES:
         return _place(key, value, who)
     return _keys(value.value if isinstance(value, MetadataValue) else value, who)
@@ -58,6 +60,16 @@ def _place(key: str, value: Any, who: str) -> tuple[str, Any] | None:
             f"name; describe columns under dagster/column_schema, and other things under a key of your own"
         ) from None
     return _PLACES[key], text
+
+
+def _spec(value: Any, who: str) -> tuple[str, Any]:
+    said = value.value if isinstance(value, Enum) else value
+    if said != "update":
+        raise ConfigurationError(
+            f"{who}: metadata {_SPEC!r} of dagster-iceberg is {said!r}; leave it out: Floe does not change the "
+            f"partitioning of a table unless 'floe/evolve_partitions' is True, and replaces the right rows under any"
+        )
+    return "evolve_partitions", True
 
 
 def _keys(value: Any, who: str) -> tuple[str, Any] | None:

@@ -57,6 +57,10 @@ class _TablesOnly(Lake):
         return "public"
 
     @property
+    def ignore_key_prefix(self) -> bool:
+        return False
+
+    @property
     def _spark_log(self) -> str:
         return "the log of its session"
 

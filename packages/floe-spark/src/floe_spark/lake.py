@@ -39,6 +39,11 @@ class Lake:
         """Where the table of an asset lies whose key does not say it."""
         return self.artifacts.tables.default_namespace
 
+    @property
+    def ignore_key_prefix(self) -> bool:
+        """Are all assets stored in the default namespace, whatever the prefix of their key?"""
+        return self.artifacts.tables.ignore_key_prefix
+
     @cached_property
     def tables(self) -> IcebergTableManager:
         """The control plane: no JVM."""
