@@ -159,7 +159,10 @@ def test_upsert_options_are_keys(
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "properties": ({"table_properties": {"a": "b"}}, "'table_properties' .* say 'floe/table_properties'"),
     "schema mode": ({"schema_update_mode": "update"}, "'schema_update_mode' .* 'floe/schema_evolution_enabled'"),
-    "partition mode": ({"partition_spec_update_mode": "error"}, "'partition_spec_update_mode' .* evolve_partitions"),
+    "partition mode": (
+        {"partition_spec_update_mode": "error"},
+        "'partition_spec_update_mode' .* 'floe/evolve_partitions'",
+    ),
     "prefix": ({"partition_field_name_prefix": "part"}, "'partition_field_name_prefix' .* create_table"),
     "only inserts": (
         {"write_mode": "upsert", "upsert_options": {"join_cols": ["id"], "when_matched_update_all": False}},

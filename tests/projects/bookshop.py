@@ -95,7 +95,7 @@ def tills(context: AssetExecutionContext) -> pa.Table:
     metadata={"partition_expr": {"day": "at", "city": "city"}},
 )
 def sales(context: AssetExecutionContext) -> pa.Table:
-    key = context.partition_key.keys_by_dimension  # type: ignore[attr-defined]  # of a multi-partition key
+    key = context.partition_key.keys_by_dimension
     return _of(_round(context), at=[dt.datetime.fromisoformat(key["day"])] * 2, city=[key["city"]] * 2)
 
 
