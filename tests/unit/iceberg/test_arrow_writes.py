@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyiceberg.table.update
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions.visitors import _ManifestEvalVisitor, visit
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from tests.lakes import open_manager
 
@@ -440,3 +442,19 @@ def test_main_is_not_published_to_itself(manager: IcebergTableManager) -> None:
     with pytest.raises(ConfigurationError, match="is what other branches are published to"):
         manager.fast_forward(T, "main", remove=True)
     assert len(manager.scan(T).to_arrow()) == 5
+
+
+def test_an_overwrite_finds_its_files_in_many_manifests_whatever_threads_do(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(self: _ManifestEvalVisitor, manifest: ManifestFile) -> bool:
+        self.partition_fields = manifest.partitions or []
+        time.sleep(0.01)  # what another thread needs to ask the same evaluator about its own manifest
+        return visit(self.partition_filter, self)
+
+    for day in range(12):
+        manager.write_data(T, events(day), mode="append", partition_by=BY_DAY)
+    monkeypatch.setattr(_ManifestEvalVisitor, "eval", slow)
+    for day in (3, 8):
+        manager.write_data(T, events(day, rows=1), mode="overwrite", slice=one_day(day))
+    assert manager.scan(T).count() == 10 * 5 + 2

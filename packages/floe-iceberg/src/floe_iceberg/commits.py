@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from pyiceberg.exceptions import (
@@ -18,6 +19,7 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
 )
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -257,7 +259,7 @@ class Commit:
         merges = self.request.commit_strategy is CommitStrategy.MERGE
         # What takes nothing away is an append, whatever was asked: so say those who read only what is new.
         adds = self.request.mode is WriteMode.APPEND or (self.staged.files and not removed)
-        made = (_merge_append(update) if merges else update.fast_append()) if adds else update.overwrite()
+        made = (_merge_append(update) if merges else update.fast_append()) if adds else _overwrite(update)
         with made as producer:
             for task in removed:
                 producer.delete_data_file(task.file)
@@ -283,6 +285,24 @@ def _merge_append(update: UpdateSnapshot) -> _SnapshotProducer[Any]:
     """PyIceberg merges only where the table says so; Iceberg does unless the table says not to."""
     producer = update.merge_append()
     producer._merge_enabled = True
+    return producer
+
+
+def _overwrite(update: UpdateSnapshot) -> _SnapshotProducer[Any]:
+    """PyIceberg asks one evaluator from many threads, and it keeps the manifest it is asked about: files are missed."""
+    producer = update.overwrite()
+    build = producer._build_manifest_evaluator
+
+    def build_locked(spec_id: int) -> Callable[[ManifestFile], bool]:
+        evaluate, lock = build(spec_id), Lock()
+
+        def evaluate_alone(manifest: ManifestFile) -> bool:
+            with lock:
+                return evaluate(manifest)
+
+        return evaluate_alone
+
+    producer._build_manifest_evaluator = build_locked  # type: ignore[method-assign]
     return producer
 
 
