@@ -45,6 +45,16 @@ def system_error(number: int) -> OSError:
         (system_error(errno.EACCES), floe.StorageAuthenticationError, "may not be read or written"),
         (system_error(errno.EPERM), floe.StorageAuthenticationError, "may not be read or written"),
         (PermissionError("AWS Error [code 15]"), floe.StorageAuthenticationError, "AWS Error"),
+        (
+            OSError("AWS Error ACCESS_DENIED during CreateMultipartUpload operation: Access Denied."),
+            floe.StorageAuthenticationError,
+            "grant its principal TABLE_WRITE_DATA",
+        ),
+        (
+            OSError("AWS Error ACCESS_DENIED during HeadObject operation: Access Denied."),
+            floe.StorageAuthenticationError,
+            "Check the keys in storage",
+        ),
         (FileNotFoundError("x"), floe.FloeStorageError, "floe doctor"),
         (
             ValueError("Table UUID does not match: current=1 != refreshed=2"),

@@ -20,6 +20,7 @@ from floe_core.errors import (
     FloeStorageError,
 )
 from floe_polaris import PolarisCatalog
+from floe_polaris.failures import corrected_uri
 
 Connect = Callable[..., PolarisCatalog]
 
@@ -197,8 +198,31 @@ def test_what_is_no_catalog_is_told_with_where_a_catalog_is_found(
 @pytest.mark.parametrize("path", ["/v1", "/v1/"])
 def test_an_address_that_ends_in_v1_is_told(server: ScriptedServer, connect: Connect, path: str) -> None:
     """Even if the server answers unknown paths as it answers unknown warehouses."""
-    with refused(CatalogConnectionError, r"is not an Iceberg.*it ends before /v1"):
+    with refused(CatalogConnectionError, rf"is not an Iceberg.*: write uri: {server.uri}$"):
         connect(uri=f"{server.uri}{path}", auth="none", credentials=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "corrected"),
+    [
+        ("https://h/api/catalog/v1/", "https://h/api/catalog"),
+        ("https://h/api/catalog/v1/oauth/tokens", "https://h/api/catalog"),
+        ("https://h:8181", "https://h:8181/api/catalog"),
+        ("https://h/api", "https://h/api/catalog"),
+        ("https://h/api/management/v1", "https://h/api/catalog"),
+        ("https://user:pw@h/polaris/v1", "https://h/polaris/api/catalog"),
+        ("https://h/api/catalog/", None),
+    ],
+)
+def test_the_address_of_a_polaris_is_corrected(given: str, corrected: str | None) -> None:
+    assert corrected_uri(given, polaris=True) == corrected
+
+
+@pytest.mark.parametrize(
+    ("given", "corrected"), [("https://h/rest/v1", "https://h/rest"), ("https://h", None), ("https://h/v1x", None)]
+)
+def test_the_address_of_another_catalog_only_loses_its_version(given: str, corrected: str | None) -> None:
+    assert corrected_uri(given, polaris=False) == corrected
 
 
 def test_an_address_without_the_path_of_the_catalog_is_told(server: ScriptedServer, connect: Connect) -> None:

@@ -124,7 +124,7 @@ PURGE = (
             r"knows 'floe'.*polaris principals rotate-credentials",
         ),
         (Answer(403), "it gave no reason. Ask whoever"),
-        (page(403), r"it gave no reason\. A catalog would have said why: a proxy .*HTTPS_PROXY"),
+        (page(403), r"without a reason\. A catalog would have given one: a proxy .*HTTPS_PROXY"),
     ],
     ids=brief,
 )
@@ -137,6 +137,42 @@ def test_what_is_forbidden_for_another_reason_says_what_to_do(
     with refused(PermissionDeniedError, words):
         catalog.drop_table(("sales", "orders"), purge_requested=True)
     assert server.routes == [f"GET {ORDERS}", f"DELETE {ORDERS}"]
+
+
+# As Polaris 1.7 answered them.
+OVERLAP = (
+    "Unable to create entity at location 's3://lake/lake/sales/orders' because it conflicts with existing table or "
+    "namespace at location 's3://lake/lake/sales/orders/'"
+)
+S3_REFUSED_POLARIS = "Access Denied. (Service: S3, Status Code: 403, Request ID: 18E885A2) (SDK Attempt Count: 1)"
+STS_REFUSED_POLARIS = (
+    "user polaris is not authorized to assume role arn:aws:iam::000000000000:role/none (Service: Sts, Status Code: "
+    "403, Request ID: 18E885A3) (SDK Attempt Count: 1)"
+)
+
+
+def test_a_location_that_another_table_has_is_refused_with_a_way_out(server: ScriptedServer, connect: Connect) -> None:
+    catalog = connect()
+    server.answers[f"POST {TABLES}"] = Answer.error(403, "ForbiddenException", OVERLAP)
+    words = r"s3://lake/lake/sales/orders: it holds the files of another table.*rename.*orders-2'\)"
+    with refused(FloeStorageError, words):
+        catalog.create_table(("sales", "orders"), SCHEMA)
+
+
+@pytest.mark.parametrize("delegation", ["vended-credentials", "none"])
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [(403, "AccessDeniedException", S3_REFUSED_POLARIS), (500, "StsException", STS_REFUSED_POLARIS)],
+    ids=["S3", "STS"],
+)
+def test_a_store_that_refuses_the_server_does_not_blame_the_principal(
+    server: ScriptedServer, connect: Connect, delegation: str, status: int, kind: str, message: str
+) -> None:
+    catalog = connect(access_delegation=delegation)
+    server.answers[f"POST {TABLES}"] = Answer.error(status, kind, message)
+    words = r"refused the catalog server's own key: .*privileges of 'floe' are not the reason.*Ask whoever runs"
+    with refused(floe.StorageAuthenticationError, words):
+        catalog.create_table(("sales", "orders"), SCHEMA)
 
 
 def test_a_look_without_a_body_is_refused_too(server: ScriptedServer, connect: Connect) -> None:

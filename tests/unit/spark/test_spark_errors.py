@@ -27,7 +27,32 @@ class Told(Exception):  # noqa: N818 - as PySpark would raise it
         (
             "org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no",
             floe.PermissionDeniedError,
-            "Ask for that privilege",
+            "does not allow this: no. Ask whoever runs the catalog",
+        ),
+        (
+            (
+                "An error occurred while calling o85.create.\n: org.apache.iceberg.exceptions.ForbiddenException: "
+                "Forbidden: Principal 'reader' with activated PrincipalRoles '[r]' and activated grants via '[r]' is "
+                "not authorized for op CREATE_TABLE_STAGED_WITH_WRITE_DELEGATION\n\tat org.apache.iceberg.rest.Errors"
+            ),
+            floe.PermissionDeniedError,
+            "knows 'reader' and does not allow CREATE_TABLE_STAGED_WITH_WRITE_DELEGATION",
+        ),
+        (
+            (
+                "org.apache.iceberg.exceptions.ForbiddenException: Forbidden: Unable to create entity at location "
+                "'s3://lake/a' because it conflicts with existing table or namespace at location 's3://lake/a/'"
+            ),
+            floe.FloeStorageError,
+            "location='s3://lake/a-2'",
+        ),
+        (
+            (
+                "org.apache.iceberg.exceptions.ForbiddenException: Forbidden: Access Denied. (Service: S3, Status "
+                "Code: 403, Request ID: 1) (SDK Attempt Count: 1)"
+            ),
+            floe.StorageAuthenticationError,
+            "refused the catalog server's own key",
         ),
         (
             "org.apache.iceberg.exceptions.BadRequestException: can't add snapshot with sequence number 7, must be > 7",
@@ -48,7 +73,7 @@ class Told(Exception):  # noqa: N818 - as PySpark would raise it
                 f"Status Code: 403, Request ID: 1)"
             ),
             floe.StorageAuthenticationError,
-            "Check the keys in storage",
+            "needs TABLE_WRITE_DATA to write",
         ),
         (
             'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',

@@ -48,6 +48,14 @@ _STORE_REFUSED: _Meaning = (
         "the keys in storage, or what the catalog's own role may do with its store"
     ),
 )
+_STORE_REFUSED_WRITE: _Meaning = (
+    floe.StorageAuthenticationError,
+    (
+        "the catalog agreed and the object store did not let '{name}' be written: {reason}. Nothing was committed. "
+        "Where the catalog vends the keys, grant its principal TABLE_WRITE_DATA: with TABLE_READ_DATA alone they can "
+        "only read. Otherwise check the keys in storage, or what the catalog's own role may do with its store"
+    ),
+)
 _STORE_AWAY: _Meaning = (
     floe.FloeStorageError,
     (
@@ -60,6 +68,10 @@ _STORE_WORDS = re.compile(
     r"(?i)AWS Error (ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE"
     r"|INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION_TOKEN|REQUEST_EXPIRED|REQUEST_TIME_TOO_SKEWED)"
     r"|ExpiredToken|InvalidAccessKeyId|InvalidToken|AWS Error [A-Z_]+ .*HTTP status 403"
+)
+
+_STORE_WRITES = re.compile(
+    r"ACCESS_DENIED during (Create|Complete)?(MultipartUpload|PutObject|UploadPart|CopyObject|DeleteObjects?)\b"
 )
 
 # What the operating system says, also when Arrow passes it on.
@@ -236,7 +248,7 @@ def _meaning(exc: Exception) -> _Meaning | None:
         state = sql_state(exc)
         return _BY_SQL_STATE.get(state) or _BY_SQL_STATE.get(state[:2]) or _NO_DATABASE
     if isinstance(exc, OSError) and _STORE_WORDS.search(str(exc)):
-        return _STORE_REFUSED
+        return _STORE_REFUSED_WRITE if _STORE_WRITES.search(str(exc)) else _STORE_REFUSED
     if isinstance(exc, OSError):
         local = _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
         return local or (_STORE_AWAY if "AWS Error" in str(exc) else None)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from floe_core.catalog_refusals import explain_refusal, refused_by_store
 from floe_core.errors import (
     CatalogAuthenticationError,
     CatalogConnectionError,
@@ -24,29 +25,12 @@ from floe_core.errors import (
 )
 from floe_core.models import StorageErrorDetail
 from floe_polaris.failures import AWAY, address, shown
-from floe_polaris.privileges import privileges_for
 
 __all__ = ["Asked", "AskedForToken", "checked_token"]
 
 _AUTHENTICATION_FAILED = "Authentication failed: check catalog credentials in floe.yaml."
 # What Polaris and the STS behind it say when there are no credentials to hand out; the status is one of several.
 _NO_VENDING = re.compile(r"(?i)credential vending|subscoped credential|cannot vend|access.delegation|service: sts")
-_ASK = "Ask whoever runs the catalog to grant it"
-# What Polaris forbids for another reason than a missing privilege.
-_FORBIDDEN = (
-    (
-        r"must rotate credentials",
-        "Rotate the credentials of the principal first (polaris principals rotate-credentials)",
-    ),
-    (r"(?i)purge", "Drop it without purge, or have DROP_WITH_PURGE_ENABLED switched on for the catalog"),
-    (
-        r"(?i)locations?\b",
-        (
-            "The place is not one the catalog allows: leave the location to the catalog, or have it added to the "
-            "catalog's allowed locations"
-        ),
-    ),
-)
 _PROXY_WANTS_LOGIN = (
     "the proxy on the way wants a login (407): write it into HTTPS_PROXY as http://user:password@host:port"
 )
@@ -61,6 +45,7 @@ class Asked:
     scope: str
     with_token: bool
     renews: bool = True
+    corrected: str | None = None
 
     def check(self, response: requests.Response, **_options: Any) -> None:
         """A hook of requests: raise what an answer means if it is a refusal that no caller can go on from."""
@@ -77,22 +62,23 @@ class Asked:
             )
         if status == 407:
             return CatalogConnectionError(_PROXY_WANTS_LOGIN, detail=_detail(response))
-        if status in (400, 403, 422, 500) and self._asked_to_vend(response):
+        refused_server = refused_by_store(_message(response))
+        if status in (400, 403, 422, 500) and self._asked_to_vend(response) and not refused_server:
             return FloeStorageError(
                 f"the catalog cannot vend credentials for the files of '{self.warehouse}': {_told(response)}. If its "
                 f"storage has no STS, write access_delegation: none under catalog in floe.yaml and give the keys in "
                 f"storage (access_key_id, secret_access_key)",
                 detail=_detail(response),
             )
-        if status == 403:
+        if status == 403 or (status in (400, 422, 500) and refused_server and not _is_commit(response.request)):
             return self._forbidden(response)
         if status >= 400 and status not in AWAY and _is_config(response):
             return self._no_config(response)
         if status == 404 and _is_page(response):
-            return _not_a_catalog(response)
+            return self._not_a_catalog(response)
         # What became of a commit is found out by whoever made it, whatever the answer looks like.
         if status < 300 and not _is_commit(response.request) and not _is_of_a_catalog(response):
-            return _not_a_catalog(response)
+            return self._not_a_catalog(response)
         return None
 
     def _why(self, response: requests.Response) -> str:
@@ -117,28 +103,16 @@ class Asked:
             f"the catalog trusts it"
         )
 
-    def _forbidden(self, response: requests.Response) -> PermissionDeniedError:
+    def _forbidden(self, response: requests.Response) -> FloeStorageError:
         message = _message(response)
-        told = shown(message).rstrip(".")
-        principal = re.search(r"Principal '([^']+)'", message)
-        who = shown(principal[1]) if principal else self.client_id or "the bearer of the token"
-        wanted = re.search(r"not authorized for op (\w{1,80})", message)
-        needed = privileges_for(wanted[1]) if wanted else ()
-        if needed:
-            advice = (
-                f"It needs {' and '.join(needed)}: grant that to one of its catalog roles (polaris privileges … grant)"
+        if not message and response.content:
+            return PermissionDeniedError(
+                "the request was refused (403) without a reason. A catalog would have given one: a proxy or a gateway "
+                "on the way refused; see HTTPS_PROXY and NO_PROXY",
+                detail=_detail(response),
             )
-        elif not message and response.content:
-            advice = (
-                "A catalog would have said why: a proxy or a gateway on the way refused; see HTTPS_PROXY and NO_PROXY"
-            )
-        else:
-            advice = next((words for pattern, words in _FORBIDDEN if re.search(pattern, message)), _ASK)
-        return PermissionDeniedError(
-            f"the catalog knows '{who}' and does not allow {wanted[1] if wanted else 'this'}: "
-            f"{told or 'it gave no reason'}. {advice}",
-            detail=_detail(response),
-        )
+        refusal = explain_refusal(message, bearer=self.client_id or "the bearer of the token", show=shown)
+        return refusal.error(refusal.message, detail=_detail(response))
 
     def _no_config(self, response: requests.Response) -> FloeStorageError:
         """The first question was refused: the address is wrong, the warehouse is, or the server has a problem."""
@@ -150,11 +124,19 @@ class Asked:
                 detail=_detail(response),
             )
         if not _error_of(response) or "/v1/v1/" in response.url:
-            return _not_a_catalog(response)
+            return self._not_a_catalog(response)
         problem = "knows no" if response.status_code == 404 else "does not accept the"
         return FloeStorageError(
             f"the catalog server {problem} warehouse '{self.warehouse}' ({told or response.status_code}); check "
             f"catalog.warehouse in floe.yaml. In Polaris it is the name of the catalog",
+            detail=_detail(response),
+        )
+
+    def _not_a_catalog(self, response: requests.Response) -> CatalogConnectionError:
+        usual = "it ends before /v1, and Polaris has its catalog under /api/catalog"
+        return CatalogConnectionError(
+            f"{address(response.url)} is not an Iceberg REST catalog: the answer was {_kind(response)}. Check "
+            f"catalog.uri in floe.yaml: {usual if self.corrected is None else f'write uri: {self.corrected}'}",
             detail=_detail(response),
         )
 
@@ -170,6 +152,7 @@ class AskedForToken:
 
     scope: str
     setting: str
+    corrected: str | None = None
 
     def check(self, response: requests.Response, **_options: Any) -> None:
         """A hook of requests: raise what the answer of a token endpoint means if it is not a token."""
@@ -212,9 +195,12 @@ class AskedForToken:
 
     def no_token(self, response: requests.Response) -> CatalogConnectionError:
         """Something answers there, and it is not a token endpoint."""
+        advice = "; if an identity provider issues the tokens, its address belongs into catalog.oauth2_server_uri"
+        if self.corrected is not None:
+            advice = f": write uri: {self.corrected}"
         return CatalogConnectionError(
             f"{address(response.url)} did not answer with a token, but {_kind(response)}. Check {self.setting} in "
-            f"floe.yaml; if an identity provider issues the tokens, its address belongs into catalog.oauth2_server_uri",
+            f"floe.yaml{advice}",
             detail=_detail(response),
         )
 
@@ -238,14 +224,6 @@ def _check_redirect(response: requests.Response, setting: str) -> None:
             f"{address(response.url)} sends its callers on to {onward}; write the address where the catalog itself "
             f"answers into {setting} in floe.yaml"
         )
-
-
-def _not_a_catalog(response: requests.Response) -> CatalogConnectionError:
-    return CatalogConnectionError(
-        f"{address(response.url)} is not an Iceberg REST catalog: the answer was {_kind(response)}. Check catalog.uri "
-        f"in floe.yaml: it ends before /v1, and Polaris has its catalog under /api/catalog",
-        detail=_detail(response),
-    )
 
 
 def _kind(response: requests.Response) -> str:

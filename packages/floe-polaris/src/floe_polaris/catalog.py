@@ -42,7 +42,16 @@ from floe_iceberg.errors import translated
 from floe_iceberg.retention import of_ms
 from floe_iceberg.timestamps import latest_ms, stamped
 from floe_polaris.answers import Asked
-from floe_polaris.failures import Server, address, is_transient, retry_after, shown, status_of, was_not_sent
+from floe_polaris.failures import (
+    Server,
+    address,
+    corrected_uri,
+    is_transient,
+    retry_after,
+    shown,
+    status_of,
+    was_not_sent,
+)
 from floe_polaris.files import VendedFileIO, vended_by
 from floe_polaris.http import USER_AGENT, Clock, create_session
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
@@ -95,6 +104,7 @@ def token_source(
             elsewhere or f"{settings.uri.rstrip('/')}/v1/oauth/tokens",
             "catalog.oauth2_server_uri" if elsewhere else "catalog.uri",
             settings.timeout_seconds,
+            None if elsewhere else _corrected(settings),
         )
         return ClientCredentials(
             session,
@@ -113,6 +123,10 @@ def token_source(
 
         return GivenToken(read)
     return NoToken()
+
+
+def _corrected(settings: RestCatalogConfig) -> str | None:
+    return corrected_uri(settings.uri, polaris=isinstance(settings, PolarisCatalogConfig))
 
 
 def _patient(name: str) -> Any:
@@ -152,6 +166,7 @@ class PolarisCatalog(RestCatalog):
             scope=settings.scope,
             with_token=settings.token is not None,
             renews=settings.token_refresh_enabled,
+            corrected=_corrected(settings),
         )
         headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
         session.headers.update(extra_headers(settings))  # for the token too

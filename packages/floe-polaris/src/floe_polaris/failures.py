@@ -16,7 +16,17 @@ from floe_core.errors import CatalogConnectionError
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["AWAY", "Server", "address", "is_transient", "retry_after", "shown", "status_of", "was_not_sent"]
+__all__ = [
+    "AWAY",
+    "Server",
+    "address",
+    "corrected_uri",
+    "is_transient",
+    "retry_after",
+    "shown",
+    "status_of",
+    "was_not_sent",
+]
 
 # A server that gives one of these may answer a moment later.
 AWAY: Final = (429, 502, 503, 504)
@@ -32,6 +42,7 @@ class Server:
     uri: str = field(repr=False)
     setting: str
     timeout_seconds: float
+    corrected: str | None = None  # the address that was probably meant
 
     def unreachable(self, exc: BaseException, *, attempts: int, changes: bool = False) -> CatalogConnectionError:
         """The server could not be asked, or did not answer; `changes` says that it was asked to change something."""
@@ -157,3 +168,12 @@ def address(url: str, *, seen_from: str = "") -> str:
         return "what is written there"
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     return shown(f"{parts.scheme}://{host}{port}{parts.path.partition('/v1/')[0]}".rstrip("/"))
+
+
+def corrected_uri(uri: str, *, polaris: bool) -> str | None:
+    """The address without /v1 at its end, and with the /api/catalog of a Polaris; None if nothing is to correct."""
+    given = uri.rstrip("/")
+    base = re.sub(r"/v1(/.*)?$", "", given)
+    if polaris and not base.endswith("/api/catalog"):
+        base = f"{re.sub(r'/api(/[^/]*)?$', '', base)}/api/catalog"
+    return address(base) if base != given else None

@@ -112,7 +112,7 @@ class ClientCredentials(TokenSource):
     ) -> None:
         self._session = session
         self._server = server
-        self._asked = AskedForToken(scope, server.setting)
+        self._asked = AskedForToken(scope, server.setting, server.corrected)
         self._form = {"grant_type": "client_credentials", "client_id": client_id, "scope": scope}
         self._secret = client_secret
         self._retry = retry

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from floe_core import errors as floe
+from floe_core.catalog_refusals import explain_refusal
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
@@ -48,10 +49,6 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
             "worked on '{name}' ({reason}); see: floe doctor"
         ),
     ),
-    "ForbiddenException": (
-        floe.PermissionDeniedError,
-        "the catalog knows who Spark is and does not let it do this with '{name}': {reason}. Ask for that privilege",
-    ),
     # Iceberg says it at the commit, Spark when it looks before the write.
     **dict.fromkeys(
         ("AlreadyExistsException", "TABLE_OR_VIEW_ALREADY_EXISTS"),
@@ -69,9 +66,10 @@ _VALIDATION = {
 _STORAGE_REFUSED = (
     floe.StorageAuthenticationError,
     (
-        "the catalog agreed and the object store did not: {reason} (files of '{name}'). Nothing was committed. Check "
-        "the keys in storage, or that what the catalog vends may do this; credentials that ended during a long job are "
-        "renewed in Spark only where the catalog has an endpoint for it"
+        "the catalog agreed and the object store did not: {reason} (files of '{name}'). Nothing was committed. Where "
+        "the catalog vends the keys, its principal needs TABLE_WRITE_DATA to write and TABLE_READ_DATA to read. "
+        "Otherwise check the keys in storage, or what the catalog's own role may do with its store; credentials that "
+        "ended during a long job are renewed in Spark only where the catalog has an endpoint for it"
     ),
 )
 # What an object store says when it does not let somebody in; Iceberg wraps it in several ways.
@@ -111,6 +109,7 @@ _BY_WORDS: tuple[tuple[str, type[floe.FloeStorageError], str], ...] = (
         ),
     ),
 )
+_SHOWN = 500
 _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
 # Whose exceptions are known here; those of others may have the same names.
 _OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
@@ -188,6 +187,10 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
                 message.format(name=identifier, reason=_reason(exc)), detail=_detail(exc, operation, identifier)
             )
     for java_class in classes:
+        if java_class == "ForbiddenException" and not refused:
+            refusal = explain_refusal(_forbidden(exc), bearer="Spark's principal", show=lambda part: part[:_SHOWN])
+            message = f"{refusal.message} (at '{identifier}')"
+            return refusal.error(message, detail=_detail(exc, operation, identifier, java_class))
         known = _VALIDATION[_is_conflict(exc)] if java_class == "ValidationException" else _TABLE.get(java_class)
         missing = _missing_source(exc, identifier) if java_class in _NOT_FOUND else None
         if missing is not None:
@@ -199,6 +202,12 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
             detail = _detail(exc, operation, identifier, java_class, retryable=error is floe.ConcurrencyConflictError)
             return error(message.format(name=identifier, reason=_reason(exc), missing=missing), detail=detail)
     return None
+
+
+def _forbidden(exc: BaseException) -> str:
+    """The message of the catalog's 403."""
+    told = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(str(exc)))
+    return told[-1].strip() if told else ""
 
 
 def _missing_source(exc: BaseException, target: TableIdentifier) -> str | None:
