@@ -13,25 +13,29 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.ports import FileIO
 from floe_core.redaction import redact
 
-__all__ = ["check_metadata_file", "shown"]
+__all__ = ["check_address", "check_metadata_file", "refusal", "shown"]
+
+
+def check_address(location: object, identifier: TableIdentifier) -> None:
+    """Refuse what is not a full address."""
+    if not isinstance(location, str):
+        raise refusal(location, identifier, f"is a {type(location).__name__}")
+    if not urlparse(location).scheme and not location.startswith("/"):
+        raise refusal(location, identifier, "is not a full address")
 
 
 def check_metadata_file(io: FileIO, location: str, identifier: TableIdentifier) -> None:
     """Refuse what is not the metadata of a table: the catalog would take any path and fail at the first read."""
-    if not isinstance(location, str):
-        raise _refusal(location, identifier, f"is a {type(location).__name__}")
-    if not urlparse(location).scheme and not location.startswith("/"):
-        raise _refusal(location, identifier, "is not a full address")
     try:
         FromInputFile.table_metadata(io.new_input(location))
     except FileNotFoundError as exc:
-        raise _refusal(location, identifier, "does not exist") from exc
+        raise refusal(location, identifier, "does not exist") from exc
     except PermissionError:
         raise
     except (ValidationError, UnicodeDecodeError) as exc:
-        raise _refusal(location, identifier, "is not the metadata of an Iceberg table") from exc
+        raise refusal(location, identifier, "is not the metadata of an Iceberg table") from exc
     except (OSError, ValueError) as exc:
-        raise _refusal(location, identifier, f"cannot be read: {shown(exc)}") from exc
+        raise refusal(location, identifier, f"cannot be read: {shown(exc)}") from exc
 
 
 def shown(location: object) -> str:
@@ -39,7 +43,8 @@ def shown(location: object) -> str:
     return re.sub(r"//[^/@\s]*@", "//***@", redact(str(location)))
 
 
-def _refusal(location: object, identifier: TableIdentifier, reason: str) -> FloeStorageError:
+def refusal(location: object, identifier: TableIdentifier, reason: str) -> FloeStorageError:
+    """The error for a metadata file that cannot be registered."""
     return FloeStorageError(
         f"'{identifier}' was not registered: {shown(location)!r} {reason}. Expected is the address of a table's newest "
         f"metadata file, such as file:///lake/bronze/orders/metadata/00003-….metadata.json"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import BadRequestError, NoSuchTableError
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -58,7 +58,7 @@ from floe_iceberg.partitions import replace_spec
 from floe_iceberg.physical import PhysicalMaintenance
 from floe_iceberg.purge import finish_purge, refuse_shared
 from floe_iceberg.reachable import reached_files
-from floe_iceberg.registration import check_metadata_file, shown
+from floe_iceberg.registration import check_address, check_metadata_file, refusal, shown
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
@@ -377,9 +377,15 @@ class IcebergTableManager(PhysicalMaintenance):
             operation("iceberg.register_table", table=str(identifier), metadata_location=shown(metadata_location)),
             translated("register_table", identifier),
         ):
-            check_metadata_file(self.storage_plugin.get_pyiceberg_fileio(), metadata_location, identifier)
+            check_address(metadata_location, identifier)
+            # A server reads the file itself, with keys that this machine may not have.
+            if not self._is_placed_by_catalog(identifier):
+                check_metadata_file(self.storage_plugin.get_pyiceberg_fileio(), metadata_location, identifier)
             self.ensure_namespace(Namespace(levels=identifier.namespace))
-            return self._catalog.register_table((*identifier.namespace, identifier.name), metadata_location)
+            try:
+                return self._catalog.register_table((*identifier.namespace, identifier.name), metadata_location)
+            except BadRequestError as exc:
+                raise refusal(metadata_location, identifier, f"was refused by the catalog: {shown(exc)}") from exc
 
     def load_table(self, identifier: TableIdentifier) -> Table:
         """The table as it is now."""
@@ -517,8 +523,15 @@ class IcebergTableManager(PhysicalMaintenance):
         """The snapshot a write made, or None if it did not commit."""
         return next(iter(find_writes(self.load_table(identifier), write_id, branch=branch)), None)
 
+    def _is_placed_by_catalog(self, identifier: TableIdentifier) -> bool:
+        """Does the catalog, not Floe, choose where its tables are?"""
+        namespace_uri = self.storage_plugin.get_warehouse_uri(str(Namespace(levels=identifier.namespace)))
+        return self.catalog_plugin.table_location(identifier, namespace_uri) is None
+
     def refuse_moved(self, table: Table, identifier: TableIdentifier) -> None:
         """A local lake that was moved or copied still points to where it was: writing here would write there."""
+        if self._is_placed_by_catalog(identifier):
+            return
         warehouse = self.storage_plugin.get_warehouse_uri()
         location = table.location()
         # A table that was registered from elsewhere does not end like one of ours, and a renamed one lies here.
@@ -528,9 +541,8 @@ class IcebergTableManager(PhysicalMaintenance):
         if moved:
             raise FloeStorageError(
                 f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "
-                f"writing here would write there. Move the project back to where it was, or delete its .floe folder "
-                f"and fill it anew with: floe run --missing. If the tables were created there by another tool, set "
-                f"storage.path to that folder"
+                f"writing here would write there. Move the project back to where it was, or set storage.path in "
+                f"floe.yaml to the folder with the tables, if they are to be used from here"
             )
 
     def repair_timestamps(self, table: Table, identifier: TableIdentifier) -> Table:
