@@ -99,6 +99,28 @@ def test_the_name_of_a_renamed_table_is_refused_with_the_location_that_is_taken(
     assert "leave the location to the catalog" not in str(no.value)
 
 
+def test_a_table_is_created_beside_the_files_of_a_renamed_one(
+    tables: IcebergTableManager, table: TableIdentifier
+) -> None:
+    tables.write_data(table, ROWS, mode="append")
+    location = f"{tables.load_table(table).location()}-2"
+    tables.rename_table(table, table.model_copy(update={"name": "renamed"}))
+    tables.write_data(table, ROWS, mode="append", properties={"location": location})
+    assert tables.load_table(table).location() == location
+    assert tables.scan(table).to_arrow().num_rows == 3
+    outside = table.model_copy(update={"name": "outside"})
+    with pytest.raises(PermissionDeniedError, match="not in the list of allowed locations"):
+        tables.create_table(outside, ROWS.schema, location="s3://elsewhere/x")
+
+
+def test_spark_creates_a_table_at_the_location_that_was_asked_for(polaris: Lake, table: TableIdentifier) -> None:
+    polaris.tables.create_table(table, ROWS.schema)
+    location = f"{polaris.tables.load_table(table).location()}-2"
+    other = table.model_copy(update={"name": "other"})
+    polaris.write(polaris.spark.range(3), other, mode="append", properties={"location": location})
+    assert polaris.tables.load_table(other).location() == location
+
+
 def test_a_store_that_refuses_the_catalogs_own_key_does_not_blame_the_principal(
     opened: Open, polaris_admin: Management, namespace: str
 ) -> None:

@@ -216,3 +216,58 @@ def test_a_rename_takes_no_name_that_is_taken_and_names_what_is_missing(manager:
             TableIdentifier.from_string("bronze.nothing"), TableIdentifier.from_string("gold.something")
         )
     assert "gold" not in manager.catalog_plugin.list_namespaces()
+
+
+@pytest.mark.parametrize("properties", [{"x": None}, {"x": ["a"]}, {5: "x"}, {"": "x"}], ids=str)
+def test_a_property_without_a_text_is_named_as_the_callers_argument(
+    manager: IcebergTableManager, properties: dict[Any, Any]
+) -> None:
+    rows = pa.table({"id": [1]})
+    for act in (
+        lambda: manager.create_table(ORDERS, SCHEMA, properties=properties),
+        lambda: manager.write_data(ORDERS, rows, mode="append", properties=properties),
+    ):
+        with pytest.raises(ConfigurationError, match=r"^properties: a property is a name and a text; .* is not$"):
+            act()
+    assert not manager.table_exists(ORDERS)
+
+
+def test_numbers_and_booleans_become_the_text_of_a_property(manager: IcebergTableManager) -> None:
+    given: dict[str, Any] = {"write.target-file-size-bytes": 1024, "commit.manifest-merge.enabled": False}
+    table = manager.create_table(ORDERS, SCHEMA, properties=given)
+    assert table.properties["write.target-file-size-bytes"] == "1024"
+    assert table.properties["commit.manifest-merge.enabled"] == "false"
+
+
+@pytest.mark.parametrize("ending", ["elsewhere", "other/bronze/raw/orders"])
+@pytest.mark.parametrize("way", ["create_table", "property", "write_data"])
+def test_a_table_is_created_and_written_at_the_location_that_was_asked_for(
+    manager: IcebergTableManager, tmp_path: Path, way: str, ending: str
+) -> None:
+    location, rows = (tmp_path / ending).as_uri(), pa.table({"id": [1]})
+    if way == "create_table":
+        manager.create_table(ORDERS, rows.schema, location=f"{location}/")
+    elif way == "property":
+        manager.create_table(ORDERS, rows.schema, properties={"location": location})
+    for _ in range(2):
+        manager.write_data(ORDERS, rows, mode="append", properties={"location": location})
+    table = manager.load_table(ORDERS)
+    assert table.location() == location
+    assert "location" not in table.properties
+    assert manager.scan(ORDERS).to_arrow().num_rows == 2
+    assert list((tmp_path / ending / "data").iterdir())
+
+
+def test_a_location_is_refused_where_another_table_is_or_where_it_is_no_address(
+    manager: IcebergTableManager, tmp_path: Path
+) -> None:
+    location = (tmp_path / "elsewhere").as_uri()
+    manager.create_table(ORDERS, SCHEMA, location=location)
+    other = TableIdentifier.from_string("bronze.other")
+    with pytest.raises(FloeStorageError, match="holds the metadata of another table"):
+        manager.create_table(other, SCHEMA, location=location)
+    with pytest.raises(TableAlreadyExistsError):
+        manager.create_table(ORDERS, SCHEMA, location=location)
+    for wrong in ("elsewhere", ""):
+        with pytest.raises(ConfigurationError, match=r"location is .*; write a full address"):
+            manager.create_table(other, SCHEMA, location=wrong)

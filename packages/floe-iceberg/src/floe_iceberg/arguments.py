@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import TypeVar
@@ -20,6 +20,7 @@ __all__ = [
     "check_transforms",
     "choice",
     "names_of",
+    "property_texts",
 ]
 
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -41,6 +42,16 @@ def names_of(said: Sequence[str], argument: str) -> tuple[str, ...]:
     if wrong:
         raise ConfigurationError(f"{argument} are names of columns; {wrong[0]!r} is a {type(wrong[0]).__name__}")
     return names
+
+
+def property_texts(said: Mapping[str, object], argument: str) -> dict[str, str]:
+    """Properties as Iceberg keeps them; numbers and booleans become text."""
+    texts = {}
+    for key, value in said.items():
+        if not isinstance(key, str) or not key or not isinstance(value, str | int | float):
+            raise ConfigurationError(f"{argument}: a property is a name and a text; {key!r}: {value!r} is not")
+        texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
 
 
 def check_identifier(said: object) -> None:

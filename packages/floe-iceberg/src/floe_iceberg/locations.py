@@ -8,14 +8,26 @@ import uuid
 from pyarrow.fs import FileSelector, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from floe_core.errors import FloeStorageError
+from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.ports import FileIO
 
-__all__ = ["fresh_location", "is_location_of", "is_taken", "taken"]
+__all__ = ["LOCATION", "PLACED", "check_location", "fresh_location", "is_location_of", "is_taken", "taken"]
+
+# The property by which Spark SQL is asked for a location; never kept as a property.
+LOCATION = "location"
+# A property of tables outside of the warehouse whose creator asked for that: such a table was not moved.
+PLACED = "floe.location"
 
 # As Iceberg itself writes it where a catalog asks for unique locations.
 _SUFFIX = r"-[0-9a-f]{32}"
+
+
+def check_location(location: object) -> str:
+    """A location as Iceberg keeps it; refuses what is not a full address."""
+    if not isinstance(location, str) or not re.match(r"[a-z][a-z0-9+.-]*:/|/", location, re.IGNORECASE):
+        raise ConfigurationError(f"location is {location!r}; write a full address such as s3://bucket/bronze/orders")
+    return location.rstrip("/")
 
 
 def is_taken(io: FileIO, location: str) -> bool:

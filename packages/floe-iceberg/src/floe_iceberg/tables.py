@@ -45,13 +45,22 @@ from floe_iceberg.arguments import (
     check_transforms,
     choice,
     names_of,
+    property_texts,
 )
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import translated
 from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
-from floe_iceberg.locations import fresh_location, is_location_of, is_taken
+from floe_iceberg.locations import (
+    LOCATION,
+    PLACED,
+    check_location,
+    fresh_location,
+    is_location_of,
+    is_taken,
+    taken,
+)
 from floe_iceberg.namespaces import Namespaces
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.partitions import replace_spec
@@ -195,6 +204,7 @@ class IcebergTableManager(PhysicalMaintenance):
         sort_by: Sequence[SortField] = (),
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
+        location: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
         """Create an empty table, and its namespace where that is missing.
@@ -202,6 +212,8 @@ class IcebergTableManager(PhysicalMaintenance):
         Args:
             schema: Field ids are given anew, documentation is kept.
             properties: Over Floe's defaults.
+            location: A full address instead of the one that Floe or the catalog chooses; a catalog server may refuse
+                it. The property `location` means the same.
             if_not_exists: Return the table that is there instead of raising TableAlreadyExistsError.
         """
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
@@ -209,12 +221,14 @@ class IcebergTableManager(PhysicalMaintenance):
         if problems:
             raise SchemaEvolutionError(f"'{identifier}' was not created: {'; '.join(problems)}")
         spec, order = partition_spec(partition_by, fields), sort_order(sort_by, fields)
-        merged = {**self.config.table_properties, **(properties or {}), **({"comment": comment} if comment else {})}
+        given = {**property_texts(properties or {}, "properties"), **({"comment": comment} if comment else {})}
+        asked = given if location is None else {**given, LOCATION: check_location(location)}
 
         def create() -> Table:
             name = (*identifier.namespace, identifier.name)
             with translated("create_table", identifier):
-                return self._catalog.create_table(name, fields, self.new_location(identifier), spec, order, merged)
+                place, merged = self.placed(identifier, asked)
+                return self._catalog.create_table(name, fields, place, spec, order, merged)
 
         with operation("iceberg.create_table", table=str(identifier), partition_spec=str(spec)) as op:
             try:
@@ -241,26 +255,44 @@ class IcebergTableManager(PhysicalMaintenance):
         """A transaction that creates the table together with its first rows."""
         with translated("create_table", identifier):
             self.ensure_namespace(Namespace(levels=identifier.namespace))
+            location, merged = self.placed(identifier, properties or {})
             return self._catalog.create_table_transaction(
                 (*identifier.namespace, identifier.name),
                 schema,
-                self.new_location(identifier),
+                location,
                 partition_spec(partition_by, schema),
-                properties={**self.config.table_properties, **(properties or {})},
+                properties=merged,
             )
 
-    def new_location(self, identifier: TableIdentifier) -> str | None:
-        """Where a new table of this name goes; None leaves it to the catalog.
+    def placed(self, identifier: TableIdentifier, properties: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+        """Where a new table with these properties goes, and all its properties; None leaves the place to the catalog.
 
         Raises TableAlreadyExistsError if the table has been created by now.
         """
+        merged = {**self.config.table_properties, **properties}
+        asked = merged.pop(LOCATION, None)
+        if asked is None:
+            return self.new_location(identifier), merged
+        location = check_location(asked)
+        if not self._is_placed_by_catalog(identifier):
+            if is_taken(self.storage_plugin.get_pyiceberg_fileio(), location):
+                self._refuse_existing(identifier)
+                raise taken(location, identifier)
+            merged[PLACED] = location
+        return location, merged
+
+    def new_location(self, identifier: TableIdentifier) -> str | None:
+        """Where a new table of this name goes unless its creator asks for another place."""
         namespace = str(Namespace(levels=identifier.namespace))
         location = self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(namespace))
         if location is None or not is_taken(self.storage_plugin.get_pyiceberg_fileio(), location):
             return location
-        if self.table_exists(identifier):  # then it is the table's own metadata
-            raise TableAlreadyExistsError(f"table '{identifier}' exists already; load it, or choose another name")
+        self._refuse_existing(identifier)  # otherwise it is the table's own metadata
         return fresh_location(location)
+
+    def _refuse_existing(self, identifier: TableIdentifier) -> None:
+        if self.table_exists(identifier):
+            raise TableAlreadyExistsError(f"table '{identifier}' exists already; load it, or choose another name")
 
     def write_data(
         self,
@@ -298,7 +330,7 @@ class IcebergTableManager(PhysicalMaintenance):
             snapshot_properties: Kept in the snapshot's summary.
             write_id: A write whose id is found in the branch's history has happened already, and is not done again.
             partition_by: How a table that does not exist yet is partitioned.
-            properties: Table properties for a table that does not exist yet.
+            properties: Table properties for a table that does not exist yet; `location` places it.
             validate_from: The snapshot the data was made from: rows that changed since then are a conflict. By
                 default, the head when the write begins.
             evolve: Let the table gain the columns and the wider types of the data.
@@ -537,7 +569,8 @@ class IcebergTableManager(PhysicalMaintenance):
         # A table that was registered from elsewhere does not end like one of ours, and a renamed one lies here.
         is_here = location.startswith(f"{warehouse}/")
         local = warehouse.startswith("file:") and location.startswith("file:")
-        moved = local and is_location_of(location, identifier) and not is_here
+        asked_for = table.properties.get(PLACED) == location
+        moved = local and is_location_of(location, identifier) and not is_here and not asked_for
         if moved:
             raise FloeStorageError(
                 f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "

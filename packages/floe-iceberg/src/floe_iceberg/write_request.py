@@ -14,6 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
+from floe_iceberg.arguments import property_texts
 from floe_iceberg.file_layout import MERGE_ENABLED, check_properties
 from floe_iceberg.schema import SchemaChange
 
@@ -69,6 +70,8 @@ class WriteRequest:
             )
             if said
         ]
+        if self.properties is not None:
+            object.__setattr__(self, "properties", property_texts(self.properties, "properties"))
         if len(chosen) > 1:
             raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: say one of them")
         if chosen and chosen != ["slice"] and self.mode is not WriteMode.OVERWRITE:

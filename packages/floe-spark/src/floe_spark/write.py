@@ -29,7 +29,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.file_layout import check_properties
 from floe_iceberg.filters import condition_of
 from floe_iceberg.layout import partition_spec
-from floe_iceberg.locations import is_taken, taken
+from floe_iceberg.locations import LOCATION
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import find_writes, write_summary
@@ -53,9 +53,6 @@ from floe_spark.replacing import refuse_unpartitioned, replace_partitions, repla
 from floe_spark.upserts import keyed, merge
 
 __all__ = ["WriteResult", "write", "write_request"]
-
-# A property to Spark, which makes it the location of the table that is created.
-_LOCATION = "location"
 
 
 def write(
@@ -95,7 +92,7 @@ def write(
             `commit.manifest.min-count-to-merge` (100) of them. By default Spark does what the table says.
         branch: A branch made with `create_branch`; by default main.
         partition_by: How a table that does not exist yet is partitioned.
-        properties: Table properties for a table that does not exist yet.
+        properties: Table properties for a table that does not exist yet; `location` places it.
         snapshot_properties: Kept in the snapshot's summary.
         write_id: A write whose id is found in the branch's history has happened already, and is not done again.
         validate_from: The snapshot the frame was made from: rows to be replaced that changed since then are a
@@ -203,13 +200,9 @@ def _creator(
     commit: Commit, rows: DataFrame, columns: Sequence[Column], properties: Mapping[str, str]
 ) -> DataFrameWriterV2:
     """A writer that creates the table where no other table's files are."""
-    request, location = commit.request, properties.get(_LOCATION)
-    if location is None:
-        location = request.manager.new_location(request.identifier)
-    elif is_taken(request.manager.storage_plugin.get_pyiceberg_fileio(), location):
-        raise taken(location, request.identifier)
+    location, merged = commit.request.manager.placed(commit.request.identifier, properties)
     writer = commit.writer(rows, None)
-    for key, value in {**properties, **({_LOCATION: location} if location else {})}.items():
+    for key, value in {**merged, **({LOCATION: location} if location else {})}.items():
         writer = writer.tableProperty(key, value)
     return writer.partitionedBy(*columns) if columns else writer
 
