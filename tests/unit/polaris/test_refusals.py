@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -180,6 +181,26 @@ def test_a_look_without_a_body_is_refused_too(server: ScriptedServer, connect: C
     server.answers["*"] = Answer(403)
     with refused(PermissionDeniedError, "knows 'floe'.*Ask whoever"):
         catalog.table_exists(("sales", "orders"))
+
+
+def test_an_argument_that_cannot_be_sent_is_the_callers_and_not_the_servers(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    catalog = connect()
+    server.answers[f"GET {ORDERS}"] = table_answer()
+    table = catalog.load_table(("sales", "orders"))
+    server.requests.clear()
+    wrong: dict[str, Any] = {"x": None}
+    for act in (
+        lambda: catalog.create_table(("sales", "other"), SCHEMA, properties=wrong),
+        lambda: catalog.create_table_transaction(("sales", "other"), SCHEMA, properties=wrong),
+        lambda: catalog.register_table(("sales", "other"), 5),  # type: ignore[arg-type] # what is refused here
+        lambda: catalog.commit_table(table, ("x",), ()),  # type: ignore[arg-type] # what is refused here
+    ):
+        with pytest.raises(floe.ConfigurationError, match="was not sent to the catalog") as no:
+            act()
+        assert "protocol" not in str(no.value)
+    assert server.routes == []
 
 
 # Namespaces and tables -------------------------------------------------------------------------------------------

@@ -33,7 +33,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from floe_core.errors import FloeError, FloeStorageError, NamespaceNotFoundError, PermissionDeniedError
+from floe_core.errors import (
+    ConfigurationError,
+    FloeError,
+    FloeStorageError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+)
 from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
@@ -171,8 +177,11 @@ class PolarisCatalog(RestCatalog):
         headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
         session.headers.update(extra_headers(settings))  # for the token too
         session.auth = BearerAuth(tokens)
-        session.hooks["response"] = [self._clock.look, asked.check]
+        session.hooks["response"] = [self._answered, self._clock.look, asked.check]
         super().__init__(name, **{**file_properties, **headers, "uri": settings.uri, "warehouse": settings.warehouse})
+
+    def _answered(self, _response: requests.Response, **_options: Any) -> None:
+        self._inside.answered = True
 
     @property
     def clock_skew(self) -> float:
@@ -244,6 +253,8 @@ class PolarisCatalog(RestCatalog):
         except FloeError:
             raise
         except ValidationError as exc:
+            if not self._inside.answered:
+                raise _not_sent(exc) from None
             # Without its cause, which shows what was answered: credentials for the files, for example.
             raise FloeStorageError(
                 f"{address(self._settings.uri)} answered something that is not in the Iceberg REST protocol "
@@ -259,7 +270,7 @@ class PolarisCatalog(RestCatalog):
             raise
 
     def _entered(self, act: Callable[[], Result]) -> Result:
-        self._inside.call = True
+        self._inside.call, self._inside.answered = True, False
         try:
             return act()
         except FloeError:
@@ -293,6 +304,8 @@ class PolarisCatalog(RestCatalog):
         try:
             return self._retry.once(lambda: self._entered(lambda: send(table, requirements, updates)))
         except ValidationError as exc:
+            if not self._inside.answered:
+                raise _not_sent(exc) from None
             raise CommitStateUnknownException(f"the answer to the commit cannot be read: {_problems(exc)}") from None
         except (requests.RequestException, ServiceUnavailableError) as exc:
             if was_not_sent(exc):
@@ -523,6 +536,11 @@ def _refused_timestamp(exc: Exception, name: str, latest: int, made: list[int]) 
         f"Spark. Nothing was committed. Arrow writes are taken. Check the clocks of the server and of the writers, or "
         f"wait"
     )
+
+
+def _not_sent(exc: ValidationError) -> ConfigurationError:
+    """The error for an argument that does not fit into a request."""
+    return ConfigurationError(f"an argument was not sent to the catalog, because it is not valid: {_problems(exc)}")
 
 
 def _not_again(failure: Exception) -> bool | None:
