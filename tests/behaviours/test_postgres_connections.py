@@ -30,7 +30,7 @@ from floe_core.errors import (
     PermissionDeniedError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.spec import LocalStorageConfig, RetryConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager, postgres
 from floe_iceberg.local_storage import LocalStoragePlugin
 from floe_iceberg.sql_catalog import SqlCatalogPlugin
@@ -53,8 +53,12 @@ def database(server: PostgresServer) -> str:
     return name
 
 
+# What a failure means is seen at the first one.
+ONCE = RetryConfig(max_attempts=1, circuit_breaker_threshold=0)
+
+
 def plugin(uri: str) -> SqlCatalogPlugin:
-    return SqlCatalogPlugin(SqlCatalogConfig(uri=uri), root=Path())
+    return SqlCatalogPlugin(SqlCatalogConfig(uri=uri, retry=ONCE), root=Path())
 
 
 # New databases ---------------------------------------------------------------------------------------------------

@@ -131,20 +131,33 @@ class Retry:
             lambda exc: is_transient(exc) or isinstance(exc, CatalogConnectionError),
         )
 
-    def call(self, act: Callable[[], Result], *, settle: Callable[[Exception], Result | None] | None = None) -> Result:
+    def call(
+        self,
+        act: Callable[[], Result],
+        *,
+        settle: Callable[[Exception], Result | None] | None = None,
+        may_repeat: Callable[[BaseException], bool] | None = None,
+    ) -> Result:
         """What `act` returns, in as many attempts as are configured.
 
-        `settle` is asked before a repetition of what may have been done already, and once more when all else failed:
-        its answer, if it has one, is returned instead.
+        Args:
+            settle: Asked before a repetition of what may have been done already, and once more when all else failed:
+                its answer, if it has one, is returned instead.
+            may_repeat: Which transient failures allow a repetition; by default all of them.
         """
         with self.breaker.guard():
-            return self._patiently(act, settle)
+            return self._patiently(act, settle, may_repeat)
 
     def call_unguarded(self, act: Callable[[], Result]) -> Result:
         """The same without the breaker, for what happens inside of a call that it guards already."""
         return self._retrying()(act)
 
-    def _patiently(self, act: Callable[[], Result], settle: Callable[[Exception], Result | None] | None) -> Result:
+    def _patiently(
+        self,
+        act: Callable[[], Result],
+        settle: Callable[[Exception], Result | None] | None,
+        may_repeat: Callable[[BaseException], bool] | None,
+    ) -> Result:
         failures: list[Exception] = []
 
         def attempt() -> Result:
@@ -158,7 +171,7 @@ class Retry:
                 raise
 
         try:
-            return self._retrying()(attempt)
+            return self._retrying(may_repeat)(attempt)
         except Exception as exc:
             # Any attempt without an answer may have been the one that did it.
             if settle is not None and any(self._is_transient(one) for one in failures):
@@ -173,9 +186,13 @@ class Retry:
         with self.breaker.guard():
             return act()
 
-    def _retrying(self) -> Retrying:
+    def _retrying(self, may_repeat: Callable[[BaseException], bool] | None = None) -> Retrying:
+        def is_repeated(exc: BaseException) -> bool:
+            transient = self._is_transient(exc) and not isinstance(exc, FloeError)
+            return transient and (may_repeat is None or may_repeat(exc))
+
         return Retrying(
-            retry=retry_if_exception(lambda exc: self._is_transient(exc) and not isinstance(exc, FloeError)),
+            retry=retry_if_exception(is_repeated),
             stop=_Enough(self._config, self._retry_after),
             wait=self._wait,
             sleep=lambda seconds: _sleep(seconds),

@@ -19,6 +19,7 @@ from sqlalchemy.engine import ExceptionContext
 from floe_core.errors import ConfigurationError
 from floe_core.jvm import POSTGRESQL_JDBC
 from floe_core.postgres import PostgresAddress
+from floe_iceberg.database_retry import NotConnectedError
 from floe_iceberg.errors import sql_state
 
 __all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "PostgresDatabase"]
@@ -77,6 +78,10 @@ class PostgresDatabase:
         return settings
 
 
+class _NoConnectionError(pg8000.InterfaceError, NotConnectedError):  # type: ignore[misc]  # it ships no types
+    """No connection came about."""
+
+
 class _Connection(pg8000.Connection):  # type: ignore[misc]  # it ships no types
     """pg8000's, which lets a reset or a time-out through as an OSError that no pool knows what to do with."""
 
@@ -108,8 +113,10 @@ def _connected(address: PostgresAddress) -> _Connection:
         except BaseException:
             opened.close()
             raise
-    except OSError as exc:
-        raise pg8000.InterfaceError(f"no connection to {address.authority}: {exc}") from exc
+    except (OSError, pg8000.InterfaceError) as exc:
+        if isinstance(exc, pg8000.InterfaceError) and "network error" not in str(exc):
+            raise  # such as a server without encryption, which will not have it a moment later
+        raise _NoConnectionError(f"no connection to {address.authority}: {exc}") from exc
 
 
 def _encryption(address: PostgresAddress) -> ssl.SSLContext | bool | None:

@@ -30,9 +30,11 @@ from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata, StoragePlugin
 from floe_core.postgres import PostgresAddress, is_postgres
 from floe_core.references import resolve_model
+from floe_core.retry import Retry
 from floe_core.spec import SqlCatalogConfig
 from floe_core.telemetry import note, warn
 from floe_iceberg.catalog_rows import RowName, load_row, table_rows, tables_by_catalog
+from floe_iceberg.database_retry import RetryingSqlCatalog, is_away
 from floe_iceberg.errors import sql_state, translated
 from floe_iceberg.local_storage import usable_path
 from floe_iceberg.locations import fresh_location, is_taken, taken
@@ -70,6 +72,7 @@ class SqlCatalogPlugin(CatalogPlugin):
         self._config = config
         self._root = root
         self._catalog: SqlCatalog | None = None
+        self._retry: Retry | None = None
 
     @property
     def catalog_name(self) -> str:
@@ -91,9 +94,16 @@ class SqlCatalogPlugin(CatalogPlugin):
             database = self.database
             files = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
             with translated("sql.connect", database, namespace=True):
-                self._catalog = _open(database, self.catalog_name, files)
+                repeated = self._repeated(database)
+                self._catalog = repeated.call(lambda: _open(database, self.catalog_name, files, repeated))
                 _report_others(self._catalog, database)
         return self._catalog
+
+    def _repeated(self, database: _Database) -> Retry:
+        """One for all connections of the plugin, so that its breaker remembers."""
+        if self._retry is None:
+            self._retry = Retry(self._config.retry, f"the catalog database {database}", is_transient=is_away)
+        return self._retry
 
     def shutdown(self) -> None:
         if self._catalog is not None:
@@ -175,10 +185,11 @@ class SqlCatalogPlugin(CatalogPlugin):
         return {}
 
 
-class _NestedCatalog(SqlCatalog):
+class _NestedCatalog(RetryingSqlCatalog):
     """PyIceberg's, in which tables of nested namespaces can be created together with their rows as well."""
 
-    def __init__(self, engine: Engine, name: str, files: Mapping[str, str]) -> None:
+    def __init__(self, engine: Engine, name: str, files: Mapping[str, str], retry: Retry) -> None:
+        self.connected_by(retry)
         MetastoreCatalog.__init__(self, name, uri=str(engine.url), **files)
         self.engine = engine
         self._init_catalog()
@@ -229,10 +240,10 @@ def _created_meanwhile(exc: BaseException) -> bool:
     wait=wait_random(0.05, 0.3),
     reraise=True,
 )
-def _open(database: _Database, name: str, files: Mapping[str, str]) -> SqlCatalog:
+def _open(database: _Database, name: str, files: Mapping[str, str], repeated: Retry) -> SqlCatalog:
     engine = database.open()
     try:
-        return _NestedCatalog(engine, name, files)
+        return _NestedCatalog(engine, name, files, repeated)
     except BaseException:
         engine.dispose()
         raise

@@ -1,0 +1,105 @@
+"""Which failures of a catalog database are passing ones, and a catalog that repeats its calls as catalog.retry says."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy.exc import DBAPIError
+
+from floe_core.retry import Retry
+from floe_iceberg.errors import sql_state
+
+__all__ = ["NotConnectedError", "RetryingSqlCatalog", "is_away", "was_not_sent"]
+
+Result = TypeVar("Result")
+
+# The server takes no connection now: it starts, it stops, or all of its connections are in use.
+_TAKES_NO_CONNECTION = ("57P03", "53300")
+# The server ended the connection in the middle of something.
+_ENDED = ("57P01", "57P02", "57P05")
+
+
+class NotConnectedError(Exception):
+    """No connection came about, so nothing was sent; raised by drivers together with an exception of their own."""
+
+
+def is_away(exc: BaseException) -> bool:
+    """May the same call succeed a moment later?"""
+    if was_not_sent(exc):
+        return True
+    return isinstance(exc, DBAPIError) and (
+        exc.connection_invalidated or sql_state(exc) in _ENDED or "network error" in str(exc.orig)
+    )
+
+
+def was_not_sent(exc: BaseException) -> bool:
+    """Did the database certainly not do what it was asked for?"""
+    raised = exc.orig if isinstance(exc, DBAPIError) else exc
+    locked = isinstance(raised, sqlite3.OperationalError) and "locked" in str(raised)
+    return locked or isinstance(raised, NotConnectedError) or sql_state(exc) in _TAKES_NO_CONNECTION
+
+
+def _repeated(name: str, *, may_repeat: Callable[[BaseException], bool]) -> Any:
+    plain = getattr(SqlCatalog, name)
+
+    @wraps(plain)
+    def ask(self: RetryingSqlCatalog, *arguments: Any, **named: Any) -> Any:
+        return self._ask(lambda: plain(self, *arguments, **named), may_repeat)
+
+    return ask
+
+
+def _looking(name: str) -> Any:
+    """A method that only looks, so that it can be repeated as it is."""
+    return _repeated(name, may_repeat=is_away)
+
+
+def _changing(name: str) -> Any:
+    """A method that is repeated only where the database certainly did nothing."""
+    return _repeated(name, may_repeat=was_not_sent)
+
+
+class RetryingSqlCatalog(SqlCatalog):
+    """PyIceberg's catalog, whose calls go through attempts and a breaker; `connected_by` must be called first."""
+
+    _retry: Retry
+    _inside: threading.local
+
+    def connected_by(self, retry: Retry) -> None:
+        """From now on, repeat calls like this."""
+        self._retry, self._inside = retry, threading.local()
+
+    def _ask(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
+        if getattr(self._inside, "call", False):  # a part of another call, which is repeated as a whole
+            return act()
+
+        def attempt() -> Result:
+            self._inside.call = True
+            try:
+                return act()
+            finally:
+                self._inside.call = False
+
+        return self._retry.call(attempt, may_repeat=may_repeat)
+
+    list_namespaces = _looking("list_namespaces")
+    list_tables = _looking("list_tables")
+    load_namespace_properties = _looking("load_namespace_properties")
+    load_table = _looking("load_table")
+    namespace_exists = _looking("namespace_exists")
+    table_exists = _looking("table_exists")
+
+    # Whoever commits finds out what became of a commit whose answer was lost.
+    commit_table = _changing("commit_table")
+    create_namespace = _changing("create_namespace")
+    create_table = _changing("create_table")
+    drop_namespace = _changing("drop_namespace")
+    drop_table = _changing("drop_table")
+    register_table = _changing("register_table")
+    rename_table = _changing("rename_table")
+    update_namespace_properties = _changing("update_namespace_properties")
