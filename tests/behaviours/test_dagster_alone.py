@@ -100,9 +100,12 @@ def test_a_project_without_floe_yaml_names_its_catalog(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"catalog_uri": "localhost:8181"}, "write an address that starts with https://"),
+        ({"catalog_uri": "localhost:8181", "auth": "none"}, "write an address that starts with https://"),
         ({"client_secret": "x", "token": "y", "client_id": "me"}, "credentials and token exclude each other"),
         ({"client_secret": "x"}, "client_id"),
+        ({}, "no way to authenticate: give client_id and client_secret, or token, or say auth='none'"),
+        ({"client_id": "me"}, "no way to authenticate: give client_id and client_secret"),
+        ({"auth": "none", "token": "y"}, "auth: none contradicts"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused_without_its_secrets(
@@ -111,6 +114,11 @@ def test_a_configuration_that_cannot_be_meant_is_refused_without_its_secrets(
     config = IcebergIOManagerConfig(**{"catalog_uri": "http://127.0.0.1:1", "warehouse": "w", **changed})
     with pytest.raises(ConfigurationError, match=words):
         config.artifacts()
+
+
+def test_a_catalog_that_asks_for_nothing_is_named_as_such() -> None:
+    config = IcebergIOManagerConfig(catalog_uri="http://127.0.0.1:1", warehouse="w", auth="none")
+    assert config.artifacts().catalog.model_dump()["auth"] == "none"
 
 
 def test_the_defaults_are_those_of_the_requirements() -> None:

@@ -35,6 +35,7 @@ class IcebergIOManagerConfig(KnownArguments):
     )
     schema_evolution_enabled: bool = True
     column_projection_enabled: bool = True
+    auth: Literal["oauth2", "none"] = Field(default="oauth2", description="none: the catalog asks for no token")
     scope: str = "PRINCIPAL_ROLE:ALL"
     client_id: str | None = None
     client_secret: SecretStr | None = None
@@ -44,6 +45,11 @@ class IcebergIOManagerConfig(KnownArguments):
 
     def artifacts(self, root: Path | None = None) -> CompiledArtifacts:
         """The same as a contract: what floe.yaml would say."""
+        if self.auth == "oauth2" and self.client_secret is None and self.token is None:
+            raise ConfigurationError(
+                "the configuration of the IO manager does not fit: no way to authenticate: give client_id and "
+                "client_secret, or token, or say auth='none' if the catalog asks for nothing"
+            )
         kind = PolarisCatalogConfig if self.catalog_type == "polaris" else RestCatalogConfig
         try:
             credentials = (
@@ -57,7 +63,7 @@ class IcebergIOManagerConfig(KnownArguments):
                 scope=self.scope,
                 credentials=credentials,
                 token=self.token,
-                auth="oauth2" if credentials or self.token or self.client_id else "none",
+                auth=self.auth,
                 access_delegation="none" if getattr(self.storage, "access_key_id", None) else "vended-credentials",
                 retry=self.retry,
             )
