@@ -248,3 +248,17 @@ def test_a_malformed_reference_is_told_what_to_write(problems_of: ProblemsOf, va
     (problem,) = problems_of(f'name: shop\nspark:\n  jars: "{value}"\n')
     assert (problem.line, problem.path) == (3, "spark.jars")
     assert problem.message.endswith("is not a reference Floe knows: write ${env:NAME} or ${file:path}")
+
+
+@pytest.mark.parametrize("type_", ["polaris", "rest"])
+@pytest.mark.parametrize("prefix", ["", "environments:\n  prod:\n    "])
+def test_credentials_beside_the_address_are_pointed_to_their_place(
+    problems_of: ProblemsOf, prefix: str, type_: str
+) -> None:
+    keys = f"type: {type_}, uri: https://h, warehouse: w, client_id: a, client_secret: '${{env:S}}'"
+    found = problems_of(f"name: shop\n{prefix}catalog: {{{keys}}}\n")
+    told = {one.path.rpartition(".")[2]: one.message for one in found}
+    for key in ("client_id", "client_secret"):
+        assert told[key] == (
+            f'unknown key {key!r} here; write credentials: {{client_id: …, client_secret: "${{env:NAME}}"}}'
+        )

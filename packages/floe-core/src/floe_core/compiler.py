@@ -223,6 +223,9 @@ def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> 
         known.append("environments")
     if kind == "extra_forbidden" and path == ("catalog", "name"):
         return path, "unknown key 'name', which is for type: sql; did you mean 'warehouse'?"
+    if kind == "extra_forbidden" and "credentials" in known and path[-1] in ("client_id", "client_secret"):
+        hint = 'write credentials: {client_id: …, client_secret: "${env:NAME}"}'
+        return path, f"unknown key {path[-1]!r} here; {hint}"
     return _in_words(path, kind, message, known)
 
 
