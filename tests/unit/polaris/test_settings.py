@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from tests.refusals import GIVEN_TOKEN, SECRET
+from tests.servers.scripted import ScriptedServer
 
 from floe_core import __version__
 from floe_core.errors import ConfigurationError
@@ -55,6 +56,19 @@ LEAST: dict[str, Any] = {"uri": "https://catalog.example/api/catalog", "warehous
         ({"retry": {"max_attempts": 11}}, "max_attempts"),
         ({"realm": "north"}, "realm"),
         ({"verify": False}, "verify"),
+        ({"properties": {"py-io-impl": "x.Y"}}, "py-io-impl is not passed on"),
+        ({"properties": {"io-impl": "x.Y"}}, "io-impl is not passed on"),
+        ({"properties": {"rest-metrics-reporter-impl": "x.Y"}}, "is not passed on"),
+        ({"properties": {"uri": "https://other"}}, "uri is not passed on"),
+        ({"properties": {"token": "x"}}, "token is not passed on"),
+        ({"properties": {"s3.secret-access-key": "x"}}, "s3.secret-access-key is not passed on"),
+        ({"properties": {"snapshot-loading-mode": "refs"}}, "snapshot-loading-mode is not passed on"),
+        ({"properties": {"header.Authorization": "Bearer x"}}, "header.Authorization .*catalog.token"),
+        ({"properties": {"header.X-Api-Key": "x"}}, "header.X-Api-Key .*secret"),
+        ({"properties": {"header.polaris-realm": "x"}}, "header.polaris-realm .*realm"),
+        ({"properties": {"header.X-Iceberg-Access-Delegation": "x"}}, "access_delegation"),
+        ({"properties": {"header.X y": "x"}}, "header.X y .*name of a header"),
+        ({"properties": {"header.X": "a\nb"}}, "header.X: .*one line"),
     ],
     ids=str,
 )
@@ -273,3 +287,16 @@ def test_keys_reach_both_engines_and_nothing_that_is_shown(
 def test_a_bucket_is_where_the_tables_are(storage: Callable[..., S3StoragePlugin]) -> None:
     assert storage().get_warehouse_uri() == "s3://lake"
     assert storage(bucket="other").get_warehouse_uri("raw.web") == "s3://other/raw/web"
+
+
+def test_properties_and_headers_reach_both_engines(server: ScriptedServer, tmp_path: Path) -> None:
+    properties = {"header.X-Team": "sales", "rest-page-size": 50, "namespace-separator": "%2E"}
+    config = RestCatalogConfig.model_validate({**LEAST, "uri": server.uri, "properties": properties})
+    catalog = create_catalog(config)
+    assert {one.headers.get("x-team") for one in server.requests} == {"sales"}  # the token's request too
+    assert len(server.requests) == 2
+    assert catalog.properties["rest-page-size"] == "50"
+    conf = RestCatalogPlugin(config, root=tmp_path).get_spark_conf("lake", "")
+    assert conf["spark.sql.catalog.lake.header.X-Team"] == "sales"
+    assert conf["spark.sql.catalog.lake.rest-page-size"] == "50"
+    assert conf["spark.sql.catalog.lake.namespace-separator"] == "%2E"

@@ -21,6 +21,7 @@ from floe_core.identifiers import Name
 from floe_core.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, OrphanPolicy
 from floe_core.postgres import is_postgres, postgres_problem
 from floe_core.references import is_reference
+from floe_core.rest_properties import rest_property_problem
 from floe_core.settings import Secret, Settings, Shown, Text
 
 __all__ = [
@@ -128,6 +129,18 @@ class RestCatalogConfig(CatalogConfig):
     ca_bundle: str | None = Field(
         default=None, description="a PEM file with the authorities to trust, relative to floe.yaml"
     )
+    properties: dict[str, Text] = Field(
+        default_factory=dict, description="passed on to both engines: header.NAME and a few others, no secrets"
+    )
+
+    @field_validator("properties")
+    @classmethod
+    def _check_properties(cls, properties: dict[str, str]) -> dict[str, str]:
+        problems = [rest_property_problem(key, value) for key, value in properties.items()]
+        found = [one for one in problems if one is not None]
+        if found:
+            raise ValueError("; ".join(found))
+        return properties
 
     @model_validator(mode="after")
     def _check_auth(self) -> Self:

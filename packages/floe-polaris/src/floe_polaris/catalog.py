@@ -41,6 +41,7 @@ from floe_core.errors import (
     PermissionDeniedError,
 )
 from floe_core.references import resolve_model
+from floe_core.rest_properties import header_properties
 from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
@@ -178,7 +179,8 @@ class PolarisCatalog(RestCatalog):
         session.headers.update(extra_headers(settings))  # for the token too
         session.auth = BearerAuth(tokens)
         session.hooks["response"] = [self._answered, self._clock.look, asked.check]
-        super().__init__(name, **{**file_properties, **headers, "uri": settings.uri, "warehouse": settings.warehouse})
+        given = {**file_properties, **settings.properties, **headers}
+        super().__init__(name, **{**given, "uri": settings.uri, "warehouse": settings.warehouse})
 
     def _answered(self, _response: requests.Response, **_options: Any) -> None:
         self._inside.answered = True
@@ -516,7 +518,7 @@ class PolarisCatalog(RestCatalog):
 def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
     """What every request to this catalog carries besides its token."""
     realm = settings.realm if isinstance(settings, PolarisCatalogConfig) else None
-    return {} if realm is None else {"Polaris-Realm": realm}
+    return {**header_properties(settings.properties), **({} if realm is None else {"Polaris-Realm": realm})}
 
 
 def _refused_timestamp(exc: Exception, name: str, latest: int, made: list[int]) -> Exception:

@@ -78,6 +78,7 @@ class RestCatalogPlugin(CatalogPlugin):
         settings = resolve_model(self._config, root=self._root)
         prefix = f"spark.sql.catalog.{catalog_name}"
         properties = {
+            **settings.properties,
             "type": "rest",
             "uri": settings.uri.rstrip("/"),
             "warehouse": settings.warehouse,

@@ -1,0 +1,55 @@
+"""Which properties of a REST catalog are passed on as they are written: an allow list, for both engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from floe_core.redaction import is_credential_key
+
+__all__ = ["HEADER", "header_properties", "rest_property_problem"]
+
+HEADER = "header."
+# Classes, addresses and secrets have settings of their own, or none: both engines load and call what they name.
+# snapshot-loading-mode=refs would hide the history by which a repeated write is found.
+_ALLOWED = frozenset(
+    {
+        "namespace-separator",
+        "rest-metrics-reporting-enabled",
+        "rest-page-size",
+        "rest.client.connections-per-route",
+        "rest.client.max-connections",
+        "view-endpoints-supported",
+    }
+)
+# Headers that a setting stands for.
+_SETTINGS = {
+    "authorization": "catalog.token or catalog.credentials",
+    "polaris-realm": "catalog.realm",
+    "x-iceberg-access-delegation": "catalog.access_delegation",
+}
+_OWN = frozenset({"connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"})
+
+
+def rest_property_problem(key: str, value: str) -> str | None:
+    """Why a property is not passed on, or None."""
+    name = key.removeprefix(HEADER)
+    if key == name:
+        allowed = ", ".join(sorted(_ALLOWED))
+        return None if key in _ALLOWED else f"{key} is not passed on to the catalog; allowed are header.NAME, {allowed}"
+    if name.lower() in _SETTINGS:
+        return f"{key} is set by {_SETTINGS[name.lower()]}; write that instead"
+    if name.lower() in _OWN:
+        return f"{key} is set by the engines; remove it"
+    if is_credential_key(name) or "cookie" in name.lower():
+        return f"{key} looks like a secret, which Spark would show in its settings; use catalog.token or credentials"
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        return f"{key} does not end in the name of a header: letters, digits and dashes"
+    if not re.fullmatch(r"[\x20-\x7e]+", value):
+        return f"{key}: the value of a header is one line of ASCII"
+    return None
+
+
+def header_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The headers among the properties."""
+    return {key.removeprefix(HEADER): value for key, value in properties.items() if key.startswith(HEADER)}
