@@ -9,23 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]  # ships no types
 import pytest
 import trustme
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.servers.otlp import Collector, attributes, value
 
-from floe_core import telemetry
+from floe_core import span_export, telemetry
 from floe_core.errors import ConfigurationError
 from floe_core.spec import ObservabilityConfig
 
@@ -80,40 +73,6 @@ except ValueError:
 """
 
 
-class Collector:
-    """A real OTLP receiver that keeps what it gets."""
-
-    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
-        self.requests: list[ExportTraceServiceRequest] = []
-        service = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
-        received = self.requests
-
-        class Service(service.TraceServiceServicer):  # type: ignore[misc, name-defined]  # generated, without types
-            def Export(self, request: ExportTraceServiceRequest, _: object) -> ExportTraceServiceResponse:  # noqa: N802
-                received.append(request)
-                return ExportTraceServiceResponse()
-
-        self.server = grpc.server(ThreadPoolExecutor(2))
-        service.add_TraceServiceServicer_to_server(Service(), self.server)
-        if credentials is None:
-            self.port = self.server.add_insecure_port("127.0.0.1:0")
-        else:
-            self.port = self.server.add_secure_port("127.0.0.1:0", credentials)
-        self.server.start()
-
-    @property
-    def spans(self) -> list[Span]:
-        """In the order in which they ended."""
-        found = [
-            s for r in self.requests for group in r.resource_spans for scope in group.scope_spans for s in scope.spans
-        ]
-        return sorted(found, key=lambda span: span.end_time_unix_nano)
-
-    @property
-    def names(self) -> list[str]:
-        return [span.name for span in self.spans]
-
-
 @pytest.fixture(scope="module")
 def new_collector() -> Iterator[Callable[..., Collector]]:
     running: list[Collector] = []
@@ -148,15 +107,6 @@ def events(ran: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran.stderr.splitlines()]
 
 
-def value(found: AnyValue) -> Any:
-    kind = found.WhichOneof("value")
-    return [value(one) for one in found.array_value.values] if kind == "array_value" else getattr(found, str(kind))
-
-
-def attributes(span: Span) -> dict[str, Any]:
-    return {one.key: value(one.value) for one in span.attributes}
-
-
 @dataclass
 class Day:
     """What one run of the shop left at the collector, and what it printed."""
@@ -188,33 +138,37 @@ def test_every_span_of_a_program_arrives_once(day: Day) -> None:
         "iceberg.load_table",
         "iceberg.append",
         "iceberg.load_table",
+        "iceberg.plan_scan",
         "iceberg.scan",
         "shop.day",
         "iceberg.load_table",
         "iceberg.load_table",
-        "iceberg.scan",
+        "iceberg.plan_scan",
         "shop.pay",
     ]
-    assert len({span.span_id for span in day.collector.spans}) == 10
+    assert len({span.span_id for span in day.collector.spans}) == 11
 
 
 def test_spans_carry_what_happened(day: Day) -> None:
-    create, empty, append, loaded, scan = day.collector.spans[:5]
-    assert attributes(create)["table"] == "bronze.orders"
+    create, empty, append, loaded, plan, scan = day.collector.spans[:6]
+    orders = {"table": "bronze.orders", "iceberg.table": "bronze.orders"}
+    assert attributes(create)["iceberg.table"] == "bronze.orders"
     assert attributes(create)["schema_id"] == 0
     assert "identity(2)" in attributes(create)["partition_spec"]
-    assert attributes(empty) == {"table": "bronze.orders"}
+    assert attributes(empty) == orders
     told = attributes(append)
-    assert (told["table"], told["num_rows"], told["snapshot_id"]) == ("bronze.orders", 3, day.snapshot_id)
-    assert attributes(loaded) == {"table": "bronze.orders", "snapshot_id": day.snapshot_id}
-    assert attributes(scan) == {"table": "bronze.orders", "columns": ["id"], "row_filter": "city = 'Oslo'", "limit": 10}
+    assert (told["iceberg.table"], told["num_rows"], told["snapshot_id"]) == ("bronze.orders", 3, day.snapshot_id)
+    assert attributes(loaded) == {**orders, "snapshot_id": day.snapshot_id}
+    asked = {**orders, "columns": ["id"], "row_filter": "city = 'Oslo'", "limit": 10}
+    assert attributes(plan) == asked
+    assert attributes(scan) == {**asked, "engine": "arrow", "snapshot_id": day.snapshot_id, "num_rows": 2}
 
 
 def test_what_happens_inside_of_an_operation_is_its_child(day: Day) -> None:
-    create, _, append, loaded, scan, outer, *_ = day.collector.spans
+    create, _, append, loaded, plan, scan, outer, *_ = day.collector.spans
     assert create.parent_span_id == outer.parent_span_id == b""
-    assert append.parent_span_id == scan.parent_span_id == outer.span_id
-    assert loaded.parent_span_id == scan.span_id
+    assert append.parent_span_id == plan.parent_span_id == scan.parent_span_id == outer.span_id
+    assert loaded.parent_span_id == plan.span_id
     assert {span.trace_id for span in (append, loaded, scan)} == {outer.trace_id} != {create.trace_id}
 
 
@@ -236,12 +190,13 @@ def test_no_secret_is_in_any_byte_that_is_sent_or_logged(day: Day) -> None:
 
 def test_loading_a_table_is_logged_with_or_without_a_snapshot_and_when_there_is_none(day: Day) -> None:
     names = ("loading_table", "table_loaded", "table_not_found")
-    told = [
-        (event["event"], event["table"], event.get("snapshot_id"))
-        for event in events(day.ran)
-        if event["event"] in names
-    ]
-    assert told == [
+    logged = [event for event in events(day.ran) if event["event"] in names]
+    assert {event["event"]: event["level"] for event in logged} == {
+        "loading_table": "info",
+        "table_loaded": "info",
+        "table_not_found": "warning",
+    }
+    assert [(event["event"], event["table"], event.get("snapshot_id")) for event in logged] == [
         ("loading_table", "bronze.orders", None),
         ("table_loaded", "bronze.orders", None),
         ("loading_table", "bronze.orders", None),
@@ -250,6 +205,13 @@ def test_loading_a_table_is_logged_with_or_without_a_snapshot_and_when_there_is_
         ("table_not_found", "bronze.gone", None),
         ("loading_table", "bronze.orders", None),
         ("table_loaded", "bronze.orders", day.snapshot_id),
+    ]
+
+
+def test_a_table_that_is_not_there_is_one_line_of_the_log(day: Day) -> None:
+    assert [event["event"] for event in events(day.ran) if event.get("table") == "bronze.gone"] == [
+        "loading_table",
+        "table_not_found",
     ]
 
 
@@ -270,7 +232,7 @@ def test_the_last_spans_arrive_however_a_program_ends(collector: Collector, end:
 def test_a_collector_that_is_away_neither_fails_nor_holds_up_a_program(kind: str) -> None:
     """1,500 spans are three batches: each of them alone would be tried for 10 s."""
     program = (
-        "from floe_core import telemetry as t\nt.EXIT_SECONDS = 1.0\n"
+        "from floe_core import span_export as t\nt.EXIT_SECONDS = 1.0\n"
         f"{START}\n"
         "for _ in range(1500):\n    with telemetry.operation('lost'): pass\n"
         "print(time.time(), flush=True)\n"
@@ -289,7 +251,7 @@ def test_a_collector_that_is_away_neither_fails_nor_holds_up_a_program(kind: str
 
 
 def test_a_program_waits_a_few_seconds_for_the_collector_and_no_more() -> None:
-    assert telemetry.EXIT_SECONDS <= 5
+    assert span_export.EXIT_SECONDS <= 5
 
 
 def test_https_is_encrypted_and_the_collector_is_checked(
@@ -301,7 +263,7 @@ def test_https_is_encrypted_and_the_collector_is_checked(
     collector = new_collector(grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)]))
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     program = (
-        "from floe_core import telemetry as t\nt.EXIT_SECONDS = 2.0\n"
+        "from floe_core import span_export as t\nt.EXIT_SECONDS = 2.0\n"
         f"{START}\nwith telemetry.operation('sealed'): pass\n"
     )
     endpoint = f"https://127.0.0.1:{collector.port}"

@@ -35,7 +35,12 @@ def test_an_operation_is_one_span_and_one_event(
         op.event("committed")
     (span,) = spans.get_finished_spans()
     assert span.name == "iceberg.append"
-    assert dict(span.attributes or {}) == {"table": "bronze.orders", "num_rows": 7, "columns": ("a", "b")}
+    assert dict(span.attributes or {}) == {
+        "table": "bronze.orders",
+        "iceberg.table": "bronze.orders",
+        "num_rows": 7,
+        "columns": ("a", "b"),
+    }
     assert [event.name for event in span.events] == ["committed"]
     assert span.status.status_code is StatusCode.UNSET
     (event,) = events(capsys)
@@ -150,4 +155,4 @@ def test_a_missing_exporter_is_told_with_what_to_install(
 
 
 def test_the_seam_is_small() -> None:
-    assert telemetry.__all__ == ["Operation", "configure", "note", "operation", "warn"]
+    assert telemetry.__all__ == ["Operation", "begin", "configure", "note", "observe", "operation", "warn"]

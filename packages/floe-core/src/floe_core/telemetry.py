@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import structlog
 from opentelemetry import trace
 from pydantic import SecretStr
 
-from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.errors import FloeStorageError
 from floe_core.redaction import MASK, is_credential_key, masked, redact
+from floe_core.references import resolve_model
+from floe_core.span_export import export_spans
+from floe_core.trace_context import current_trace_id, parent_context
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
-
+    from floe_core.artifacts import CompiledArtifacts
     from floe_core.spec import ObservabilityConfig
 
-__all__ = ["Operation", "configure", "note", "operation", "warn"]
+__all__ = ["Operation", "begin", "configure", "note", "observe", "operation", "warn"]
 
 Event = MutableMapping[str, Any]
 
-# How long a process that ends waits for the collector to take its last spans.
-EXIT_SECONDS: Final = 5.0
+# The name that an attribute has on spans, beside its own.
+_SPAN_NAMES: Final = {"table": "iceberg.table"}
 
 _LOGGER = logging.getLogger("floe")
 _LOGGER.addHandler(logging.NullHandler())
@@ -54,7 +52,16 @@ def _redact_event(_logger: Any, _method: str, event: Event) -> Event:
     return event
 
 
-def _bound(renderer: Any) -> Any:
+def _add_trace(_logger: Any, _method: str, event: Event) -> Event:
+    trace_id, span = current_trace_id(), trace.get_current_span()
+    if trace_id is not None:
+        event["trace_id"] = trace_id
+    if span.is_recording():
+        event["span_id"] = trace.format_span_id(span.get_span_context().span_id)
+    return event
+
+
+def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
     return structlog.wrap_logger(
         _LOGGER,
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -63,6 +70,7 @@ def _bound(renderer: Any) -> Any:
             structlog.stdlib.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _redact_event,
+            *([_add_trace] if with_trace else []),
             renderer,
         ],
         cache_logger_on_first_use=False,
@@ -80,6 +88,8 @@ class Operation:
         self._span = span
         self._attributes: dict[str, Any] = {}
         self._reached: list[tuple[str, float]] = []
+        self._started = time.perf_counter()
+        self._reported = False
         self.set(**attributes)
 
     def set(self, **attributes: Any) -> None:
@@ -88,11 +98,30 @@ class Operation:
             if value is not None:
                 self._attributes[key] = cleaned = _clean(key, value)
                 self._span.set_attribute(key, cleaned)
+                if key in _SPAN_NAMES:
+                    self._span.set_attribute(_SPAN_NAMES[key], cleaned)
 
-    def event(self, name: str) -> None:
+    def event(self, name: str, **facts: Any) -> None:
         """Note a state the operation has reached."""
         self._reached.append((name, time.perf_counter()))
-        self._span.add_event(name)
+        self._span.add_event(name, {key: _clean(key, value) for key, value in facts.items()})
+
+    def reported(self) -> None:
+        """The failure is in the log already, as an event of its own."""
+        self._reported = True
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """What happens in this block is part of the operation."""
+        # The exception is recorded by _finish, redacted; the span's own recording would keep the raw text.
+        with trace.use_span(self._span, record_exception=False, set_status_on_exception=False):
+            yield
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span and log the event."""
+        with self.active():
+            self._finish(time.perf_counter() - self._started, error)
+        self._span.end()
 
     def seconds(self) -> dict[str, float]:
         """How long the operation was in each of its states; the last one lasts until now."""
@@ -112,10 +141,11 @@ class Operation:
             facts["detail"] = error.detail.model_dump_json(exclude_none=True)
         message = redact(f"{type(error).__name__}: {error}")
         self._span.set_status(trace.StatusCode.ERROR, message)
-        if not getattr(error, "_floe_told", False):  # once, where it happened, and not again in everything around it
+        # Once, where it happened, and not again in everything around it.
+        if not self._reported and not getattr(error, "_floe_told", False):
             _log.bind(**{**facts, "error": message}).error(self._name)
-            with suppress(AttributeError):
-                error._floe_told = True  # type: ignore[attr-defined] # a mark of ours
+        with suppress(AttributeError):
+            error._floe_told = True  # type: ignore[attr-defined] # a mark of ours
 
 
 def warn(message: str, **facts: Any) -> None:
@@ -139,102 +169,66 @@ def note(event: str, /, **facts: Any) -> None:
 @contextmanager
 def operation(name: str, /, **attributes: Any) -> Iterator[Operation]:
     """Span and log event around a block: `with operation("iceberg.append", table=str(table)) as op: ...`."""
-    tracer = trace.get_tracer("floe")
-    # The exception is recorded by _finish, redacted; the span's own recording would keep the raw text.
-    with tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
-        current = Operation(name, span, attributes)
-        started = time.perf_counter()
-        try:
+    current = begin(name, **attributes)
+    try:
+        with current.active():
             yield current
-        except BaseException as exc:
-            current._finish(time.perf_counter() - started, exc)
-            raise
-        current._finish(time.perf_counter() - started, None)
+    except BaseException as exc:
+        current.end(exc)
+        raise
+    current.end()
 
 
-def configure(settings: ObservabilityConfig, *, project: str) -> None:
-    """Send Floe's log events to standard error, and its spans to the collector if one is configured."""
+def begin(name: str, /, **attributes: Any) -> Operation:
+    """An operation that outlives a block, such as rows that are read batch by batch; the caller calls `end`."""
+    return Operation(name, trace.get_tracer("floe").start_span(name, context=parent_context()), attributes)
+
+
+class _Stderr(logging.Handler):
+    """Writes to whatever standard error is now: notebooks and tests replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - logging's own rule: a line that cannot be written fails nothing
+            self.handleError(record)
+
+
+_STDERR: Final = _Stderr()
+
+
+def configure(settings: ObservabilityConfig, *, project: str, embedded: bool = False) -> None:
+    """Send Floe's log events to standard error, and its spans to the collector if one is configured.
+
+    `embedded` is for a process that is not the floe command: where the program has handlers of its own, on the logger
+    `floe` or on the root, events go to these and to nothing else.
+    """
     global _log
+    to_host = embedded and _host_has_handlers()
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(colors=not to_host and sys.stderr.isatty())
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    _LOGGER.handlers[:] = [handler]
-    _LOGGER.setLevel(settings.log_level.upper())
-    _LOGGER.propagate = False
-    _log = _bound(renderer)
+    if not to_host:
+        _LOGGER.handlers[:] = [_STDERR]
+        _LOGGER.propagate = False
+    if not to_host or _LOGGER.level == logging.NOTSET:
+        _LOGGER.setLevel(settings.log_level.upper())
+    _log = _bound(renderer, with_trace=settings.log_format == "json")
     if settings.otlp_endpoint is not None:
-        _export_spans(settings.otlp_endpoint, project)
+        export_spans(settings.otlp_endpoint, project, warn)
 
 
-_collector: tuple[str, str] | None = None
+def observe(artifacts: CompiledArtifacts, *, embedded: bool = True) -> None:
+    """Log and trace as the project says; every way into a project calls it."""
+    settings = resolve_model(artifacts.observability, root=artifacts.root)
+    configure(settings, project=artifacts.name, embedded=embedded)
 
 
-def _export_spans(endpoint: str, project: str) -> None:
-    global _collector
-    if _collector == (endpoint, project):
-        return
-    try:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as exc:
-        raise ConfigurationError(
-            "observability.otlp_endpoint needs the exporter: pip install 'floe-core[otlp]'"
-        ) from exc
-    address = urlsplit(endpoint)
-    if address.scheme not in ("http", "https") or not address.netloc or "@" in address.netloc:
-        raise ConfigurationError(
-            "observability.otlp_endpoint: write http://host:4317, or https://host:4317 for a collector with TLS; what "
-            "it asks callers for belongs into the environment variable OTEL_EXPORTER_OTLP_HEADERS"
-        )
-    if isinstance(trace.get_tracer_provider(), TracerProvider):
-        warn("observability.otlp_endpoint is not used: tracing was set up before in this process, and stays as it is")
-        return
-    _retell_losses()
-    resource = Resource.create({"service.name": f"floe-{project}"})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=address.scheme == "http")
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    _leave_in_time(provider, exporter, address.netloc)
-    _collector = (endpoint, project)
-
-
-class _Retelling(logging.Handler):
-    """What the exporter complains of, in Floe's own log: in its format, and without secrets."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        warn("spans were lost", reason=self.format(record))
-
-
-def _retell_losses() -> None:
-    logger = logging.getLogger("opentelemetry")
-    logger.handlers[:] = [_Retelling()]
-    logger.propagate = False
-    # Otherwise each attempt that is repeated would be a line too.
-    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.ERROR)
-
-
-def _leave_in_time(provider: TracerProvider, exporter: SpanExporter, collector: str) -> None:
-    """At the end, send the spans that are left; the provider alone would wait 30 s for a collector that is away."""
-    leaving, left = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        leaving.wait()
-        if not left.wait(EXIT_SECONDS):
-            warn("spans were lost", reason=f"{collector} did not take the last ones within {EXIT_SECONDS:g} s")
-            exporter.shutdown()  # which ends the attempt under way, too
-
-    def leave() -> None:
-        leaving.set()
-        provider.shutdown()
-        left.set()
-
-    # Started now: a process that ends can start no thread any more.
-    threading.Thread(target=watch, name="floe-spans", daemon=True).start()
-    atexit.register(leave)
+def _host_has_handlers() -> bool:
+    if _STDERR in _LOGGER.handlers:
+        return False
+    own = [one for one in _LOGGER.handlers if not isinstance(one, logging.NullHandler)]
+    return bool(own or logging.getLogger().handlers)

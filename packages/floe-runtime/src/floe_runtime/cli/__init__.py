@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -92,6 +93,10 @@ def _tell_json(message: str) -> bool:
 
 def _leave(code: int) -> NoReturn:
     """End at once: an interrupted run may have left threads that wait for Spark."""
+    from floe_core.span_export import send_remaining
+
+    with suppress(KeyboardInterrupt):
+        send_remaining()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
