@@ -88,7 +88,8 @@ def describe(
         if value
     }
     seconds = {**result.seconds, "describing": time.perf_counter() - began}
-    seconds.pop("committed", None)  # which is where the write ended
+    for moment in ("pending", "committed"):  # where the write began and ended
+        seconds.pop(moment, None)
     described["floe/seconds"] = MetadataValue.json({name: round(one, 3) for name, one in seconds.items()})
     return described
 

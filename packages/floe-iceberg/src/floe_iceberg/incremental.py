@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.table import IncrementalAppendScan, Table
@@ -11,6 +12,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.telemetry import warn
+from floe_iceberg.counted_reads import CountedReads
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot
 from floe_iceberg.scans import selected
@@ -41,12 +43,22 @@ def scan_appends(
     between = _between(table, identifier, begin, end)
     _warn(identifier, _left_out(between), begin, end)
     # PyIceberg refuses to scan from a snapshot to itself; no row of that snapshot is the same.
-    return table.incremental_append_scan(
+    planned = table.incremental_append_scan(
         from_snapshot_id_exclusive=since if between else begin.parent_snapshot_id,
         to_snapshot_id_inclusive=end.snapshot_id,
         row_filter=condition if between else AlwaysFalse(),
         selected_fields=names,
     )
+    return _CountedChanges.of(planned, str(identifier), row_filter)
+
+
+class _CountedChanges(CountedReads, IncrementalAppendScan):
+    """A scan whose reads are spans."""
+
+    _span_name = "iceberg.scan_changes"
+
+    def _facts(self) -> dict[str, Any]:
+        return {**super()._facts(), "since": self.from_snapshot_id, "until": self.to_snapshot_id}
 
 
 def refuse_past(moments: Mapping[str, object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
@@ -17,6 +18,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.arguments import check_limit, check_moment, check_snapshot_id, names_of
 from floe_iceberg.columns import no_column
+from floe_iceberg.counted_reads import CountedReads
 from floe_iceberg.errors import translated
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot, snapshot_at
@@ -44,7 +46,8 @@ def scan(
     condition = condition_of(row_filter, schema, identifier)
     names = selected(columns, schema, identifier)
     then = _with_schema(table, schema)
-    return _Scan(**vars(then.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)))
+    planned = then.scan(row_filter=condition, selected_fields=names, snapshot_id=chosen, limit=limit)
+    return _CountedScan.of(planned, str(identifier), row_filter)
 
 
 class _Scan(DataScan):
@@ -89,6 +92,14 @@ class _Scan(DataScan):
                 f"row_filter compares {', '.join(map(repr, uuids))}, which is a uuid, and Arrow cannot do that while "
                 f"it reads; filter the rows after reading, or read with Spark"
             )
+
+
+class _CountedScan(CountedReads, _Scan):
+    """A scan whose reads are spans."""
+
+    def _facts(self) -> dict[str, Any]:
+        head = self.snapshot()
+        return {**super()._facts(), "snapshot_id": head.snapshot_id if head is not None else None}
 
 
 def _with_schema(table: Table, schema: Schema) -> Table:

@@ -36,7 +36,7 @@ from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, NamespaceInfo, PartitionTransform, SnapshotInfo, SortField, WriteMode
 from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start
 from floe_core.ports import CatalogPlugin, StoragePlugin
-from floe_core.telemetry import note, operation
+from floe_core.telemetry import note, observe, operation, warn
 from floe_iceberg import refs
 from floe_iceberg.arguments import (
     check_identifier,
@@ -72,7 +72,7 @@ from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
 from floe_iceberg.timestamps import REPAIRED_AT, now_ms, refuse_disorder
-from floe_iceberg.write_request import WriteRequest, WriteResult
+from floe_iceberg.write_request import WriteRequest, WriteResult, write_operation
 from floe_iceberg.writes import write
 
 __all__ = ["DEFAULT_PROPERTIES", "IcebergTableManager", "IcebergTableManagerConfig"]
@@ -125,7 +125,8 @@ class IcebergTableManager(PhysicalMaintenance):
 
     @classmethod
     def open(cls, artifacts: CompiledArtifacts) -> IcebergTableManager:
-        """The tables of a compiled project."""
+        """The tables of a compiled project; logs and spans go where it says."""
+        observe(artifacts)
         catalog, storage = create_catalog_plugin(artifacts), create_storage_plugin(artifacts)
         start(catalog)
         start(storage)
@@ -372,12 +373,9 @@ class IcebergTableManager(PhysicalMaintenance):
 
     def write(self, request: WriteRequest, data: ArrowData) -> WriteResult:
         """`write_data` for whoever wants to know more than the snapshot."""
-        name = f"iceberg.{request.mode.value}"
-        with (
-            operation(name, table=str(request.identifier), engine="arrow", slice=request.slice) as op,
-            translated(request.mode.value, request.identifier),
-        ):
+        with write_operation(request, "arrow") as op, translated(request.mode.value, request.identifier):
             result = write(request, data, op)
+            op.event("committed")
             op.set(
                 num_rows=result.snapshot.count("added-records"),
                 snapshot_id=result.snapshot.snapshot_id,
@@ -429,7 +427,8 @@ class IcebergTableManager(PhysicalMaintenance):
             try:
                 table = self._catalog.load_table((*identifier.namespace, identifier.name))
             except NoSuchTableError:
-                note("table_not_found", table=str(identifier))
+                warn("table_not_found", table=str(identifier))
+                op.reported()
                 raise
             snapshot = table.current_snapshot()
             snapshot_id = snapshot.snapshot_id if snapshot else None
@@ -506,7 +505,7 @@ class IcebergTableManager(PhysicalMaintenance):
         """
         check_identifier(identifier)
         with (
-            operation("iceberg.scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
+            operation("iceberg.plan_scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
             translated("scan", identifier),
         ):
             return scan(
@@ -535,7 +534,7 @@ class IcebergTableManager(PhysicalMaintenance):
         `since` that expired is an error: read the whole table once, and go on from the snapshot that you read.
         """
         with (
-            operation("iceberg.scan_changes", table=str(identifier), since=since, until=until, columns=columns),
+            operation("iceberg.plan_scan", table=str(identifier), since=since, until=until, columns=columns),
             translated("scan_changes", identifier),
         ):
             return scan_appends(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
+from floe_core.telemetry import Operation, operation
 from floe_iceberg.arguments import property_texts
 from floe_iceberg.file_layout import MERGE_ENABLED, check_properties
 from floe_iceberg.schema import SchemaChange
@@ -29,6 +31,7 @@ __all__ = [
     "created_by_another",
     "refuse_strategy",
     "unmarked",
+    "write_operation",
 ]
 
 
@@ -146,3 +149,16 @@ def created_by_another(identifier: TableIdentifier) -> ConcurrencyConflictError:
     return ConcurrencyConflictError(
         f"'{identifier}' was created by another writer during this write; nothing was written: run it again"
     )
+
+
+@contextmanager
+def write_operation(request: WriteRequest, engine: str) -> Iterator[Operation]:
+    """The span of a write: pending when it begins; failed, with the kind of error, where it does not commit."""
+    name, table = f"iceberg.{request.mode.value}", str(request.identifier)
+    with operation(name, table=table, engine=engine, slice=request.slice) as op:
+        op.event("pending")
+        try:
+            yield op
+        except BaseException as exc:
+            op.event("failed", error=type(exc).__name__)
+            raise

@@ -54,7 +54,6 @@ def write(request: WriteRequest, data: ArrowData, op: Operation) -> WriteResult:
     summary = {**request.summary, **({TRUNCATED: str(truncated)} if truncated else {})}
     commit = Commit(request, begun.schema, summary, staged, replacement, op)
     result = commit.run(begun.table, begun.transaction, begun.change)
-    op.event("committed")
     return replace(result, sample=sample.taken())
 
 

@@ -22,7 +22,7 @@ from floe_core.errors import (
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
 from floe_core.redaction import redact
-from floe_core.telemetry import Operation, operation
+from floe_core.telemetry import Operation
 from floe_iceberg import IcebergTableManager, doubt
 from floe_iceberg.arguments import choice, names_of
 from floe_iceberg.errors import translated
@@ -41,6 +41,7 @@ from floe_iceberg.write_request import (
     check_table,
     created_by_another,
     refuse_strategy,
+    write_operation,
 )
 from floe_spark.commits import FANOUT, Commit
 from floe_spark.errors import translate
@@ -128,10 +129,7 @@ def write_request(frame: DataFrame, request: WriteRequest) -> WriteResult:
     if not isinstance(frame, DataFrame) and "DataFrame" not in type(frame).__name__:
         raise ConfigurationError(f"the data is a {type(frame).__name__}; it must be a Spark DataFrame")
     manager, identifier, name = request.manager, request.identifier, request.mode.value
-    with (
-        operation(f"iceberg.{name}", table=str(identifier), engine="spark", slice=request.slice) as op,
-        translated(name, identifier),
-    ):
+    with write_operation(request, "spark") as op, translated(name, identifier):
         op.event("validating")
         table = manager.find_table(identifier)
         check_branch(table, identifier, request.branch)
