@@ -2,8 +2,8 @@
 
 # No postponed annotations here: Dagster looks at those of the class while it is made.
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from dagster import (
     AssetKey,
     ConfigurableIOManager,
     DataVersion,
+    InitResourceContext,
     InputContext,
     MetadataValue,
     OutputContext,
@@ -32,8 +33,9 @@ from floe_dagster.description import describe
 from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options, refuse_tags
 from floe_dagster.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.partitions import Partitioning, partitioning
-from floe_dagster.resources import lake_of
+from floe_dagster.resources import artifacts_of, lake_of
 from floe_dagster.steps import followed, follows, has_read, step_of, tags_of, trace, write_id
+from floe_dagster.tracing import run_trace
 from floe_dagster.values import Kind, from_scan, kind_of_annotation, kind_of_value, nothing
 from floe_iceberg.arguments import choice
 from floe_iceberg.incoming import Incoming, incoming
@@ -95,6 +97,11 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     @classmethod
     def output_config_schema(cls) -> type[RunOptions]:
         return RunOptions
+
+    @contextmanager
+    def yield_for_execution(self, context: InitResourceContext) -> Iterator["IcebergIOManager"]:
+        with run_trace(context, lambda: artifacts_of(self._lake)):
+            yield self
 
     @property
     def _lake(self) -> Lake:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagster import ConfigurableResource
+from dagster import ConfigurableResource, InitResourceContext
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
+from floe_dagster.tracing import run_trace
 from floe_iceberg import IcebergTableManager
 from floe_spark import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LakeResource", "lake_of"]
+__all__ = ["LakeResource", "artifacts_of", "lake_of"]
 
 
 class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
@@ -30,6 +33,11 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
     def configure_at_launch(cls, **given: Any) -> Any:
         refuse_unknown(cls.__name__, given, names_of(cls))
         return super().configure_at_launch(**given)
+
+    @contextmanager
+    def yield_for_execution(self, context: InitResourceContext) -> Iterator[LakeResource]:
+        with run_trace(context, lambda: self.lake.artifacts):
+            yield self
 
     @property
     def lake(self) -> Lake:
@@ -91,3 +99,8 @@ def lake_of(lake: Any, table_manager: Any) -> Lake:
     if not isinstance(found, Lake):
         raise ConfigurationError(f"lake is a {type(lake).__name__}; give a LakeResource(project=…)")
     return found
+
+
+def artifacts_of(lake: Lake) -> CompiledArtifacts | None:
+    """The project of a lake; None for tables that were opened without one."""
+    return lake.tables.artifacts if isinstance(lake, _TablesOnly) else lake.artifacts

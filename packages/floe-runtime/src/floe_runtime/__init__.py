@@ -12,9 +12,18 @@ __all__ = ["connect"]
 
 
 def connect(project: Path | str | None = None, *, environment: str | None = None) -> Lake:
-    """Open the lake of a project from Python: `connect().read("gold.daily_revenue")`."""
+    """Open the lake of a project from Python: `connect().read("gold.daily_revenue")`.
+
+    Logs and spans go where floe.yaml says. Operations outside of a span of your own belong to one trace: that of the
+    environment variable TRACEPARENT, or a new one for this program.
+    """
     from floe_core.compiler import compile_project, find_project
+    from floe_core.telemetry import observe
+    from floe_core.trace_context import program_trace
     from floe_spark import Lake
 
     root = find_project(Path(project) if project is not None else None)
-    return Lake(compile_project(root, environment).artifacts)
+    artifacts = compile_project(root, environment).artifacts
+    observe(artifacts)
+    program_trace()
+    return Lake(artifacts)

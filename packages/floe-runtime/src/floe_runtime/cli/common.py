@@ -149,11 +149,12 @@ def consent(artifacts: CompiledArtifacts, yes: bool, what: str) -> None:
 
 
 def observe(artifacts: CompiledArtifacts) -> None:
-    """Log and trace as the project says."""
-    from floe_core.references import resolve_model
-    from floe_core.telemetry import configure
+    """Log and trace as the project says; a command is one trace, with all the runs that it starts."""
+    from floe_core import telemetry
+    from floe_core.trace_context import continued_trace, program_traceparent
 
-    configure(resolve_model(artifacts.observability, root=artifacts.root), project=artifacts.name)
+    telemetry.observe(artifacts, embedded=False)
+    click.get_current_context().with_resource(continued_trace(program_traceparent()))
 
 
 def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> NoReturn:
