@@ -215,6 +215,7 @@ def run_id_of(seen: Seen) -> str:
     return next(word for word in line.split() if word.count("-") == 4 and uuid.UUID(word))
 
 
+@pytest.mark.full  # the next one is the same with more processes
 def test_a_run_of_dagsters_command_is_logged_and_traced(arrow_shop: Shop) -> None:
     seen = arrow_shop.materialize()
     assert_complete(seen)
