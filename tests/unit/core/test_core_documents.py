@@ -51,6 +51,33 @@ def test_what_is_not_yaml_is_told_with_its_line_and_without_its_text(
     assert "hunter2" not in str(problem)
 
 
+@pytest.mark.parametrize("loader", ["CSafeLoader", "SafeLoader"])
+@pytest.mark.parametrize(
+    ("text", "line", "advice"),
+    [
+        ("name: @shop\n", 1, "a value cannot begin with @; put it in quotes"),
+        ("name: `shop`\n", 1, "a value cannot begin with `; put it in quotes"),
+        ("name: shop\nspark:\n\tmaster: x\n", 3, "this line is indented with a tab; indent with spaces"),
+        ("name: shop\nversion: 'x\nspark: y\n", 4, "the quote that is opened on line 2 is not closed"),
+        ("name: shop\nspark: {conf: {a: b}\n", 3, "the keys that are opened with { on line 2 have no , or } here"),
+        ("name: shop\ncolumns: [a, b\n", 3, "the list that is opened with [ on line 2 has no , or ] here"),
+        ("name: shop: retail\n", 1, "a ':' is not expected here; indent this line like its neighbours, or quote it"),
+        ("name: shop\nspark:\n  master: x\n conf: y\n", 4, "the indentation of this line fits no key above it"),
+        ("name: shop\nspark\nversion: x\n", 3, "this line is no 'key: value'"),
+        ('name: "a\\d"\n', 1, "a backslash has a meaning in double quotes"),
+        ("name: *shop\n", 1, "put it in quotes"),
+        ("name: shop\n---\nname: other\n", 2, "a second document begins here with ---; keep one"),
+    ],
+)
+def test_a_slip_in_yaml_is_explained_by_what_to_change(
+    problems_of: ProblemsOf, monkeypatch: pytest.MonkeyPatch, loader: str, text: str, line: int, advice: str
+) -> None:
+    monkeypatch.setattr(documents, "_Loader", getattr(yaml, loader))
+    (problem,) = problems_of(text)
+    assert problem.message.startswith(f"not valid YAML: {advice}") or problem.message.endswith(advice)
+    assert problem.line == line
+
+
 @pytest.mark.parametrize("content", [b"name: \xff\xfe\n", b"name: a\x01b\n"])
 def test_what_is_not_text_is_told_without_a_stack_trace(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "floe.yaml").write_bytes(content)

@@ -116,7 +116,7 @@ def _at(policy: MaintenancePolicy, path: str) -> Any:
     [
         ({"floe.maintenance.expire.older-than": "soon"}, "expire.older_than: write a duration"),
         ({"floe.maintenance.expire.older-then": "7d"}, "did you mean 'floe.maintenance.expire.older-than'"),
-        ({"floe.maintenance.expire.keep-last": "0"}, "greater than or equal to 1"),
+        ({"floe.maintenance.expire.keep-last": "0"}, "this must be 1 or more"),
         ({"floe.maintenance.expire.older-than": "0s"}, "longer than nothing"),
         ({"floe.maintenance.expire.older-than": "2h"}, "retry_window"),
         ({"floe.maintenance.orphans.older-than": "2h"}, "at least 1d"),
@@ -149,7 +149,7 @@ def test_a_table_that_says_nonsense_is_refused_by_name(properties: dict[str, str
         ("{schedule: '@nightly'}", "maintenance", "@daily"),
         ("{compact: {strategy: zorder}}", "maintenance", "zorder needs columns"),
         ("{compact: {columns: [a]}}", "maintenance", "binpack keeps the order"),
-        ("{compact: {min_files: 1}}", "maintenance.compact.min_files", "greater than or equal to 2"),
+        ("{compact: {min_files: 1}}", "maintenance.compact.min_files", "this must be 2 or more"),
     ],
 )
 def test_a_policy_that_would_lose_or_double_rows_is_refused(

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.documents import Document, KeyPath, dotted, read_document
@@ -21,6 +22,7 @@ from floe_core.plugins import PluginType, registry
 from floe_core.redaction import is_credential_key
 from floe_core.references import is_reference, malformed_reference, references_in, uri_password
 from floe_core.spec import CATALOG_NAME, FloeSpec, LocalStorageConfig, RestCatalogConfig, conf_problem
+from floe_core.wording import value_problem
 
 __all__ = ["SPEC_FILE", "Compilation", "compile_project", "find_project", "is_stale"]
 
@@ -143,7 +145,7 @@ def _check(document: Document, at: KeyPath) -> tuple[FloeSpec | None, list[Probl
         spec = FloeSpec.model_validate(document.data)
     except ValidationError as exc:
         for error in exc.errors(include_input=False, include_url=False):
-            path, message = _explain(error["loc"], error["type"], error["msg"], document.data)
+            path, message = _explain(error["loc"], error, document.data)
             problems.append(_problem(document, path, message, at))
     for section, (kind, built_in) in _PLUGIN_SECTIONS.items():
         settings = document.data.get(section)
@@ -205,7 +207,7 @@ def _value_problem(path: KeyPath, value: Any) -> str | None:
     return None
 
 
-def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> tuple[KeyPath, str]:
+def _explain(loc: tuple[int | str, ...], error: ErrorDetails, data: Any) -> tuple[KeyPath, str]:
     """Where a validation error is, in the words of the file, and what to do about it."""
     path: KeyPath = ()
     model: Any = FloeSpec
@@ -221,25 +223,22 @@ def _explain(loc: tuple[int | str, ...], kind: str, message: str, data: Any) -> 
     known = _keys_beside(FloeSpec, path, data)
     if len(path) == 1 and path[-1] != "environments":
         known.append("environments")
-    if kind == "extra_forbidden" and path == ("catalog", "name"):
+    if error["type"] == "extra_forbidden" and path == ("catalog", "name"):
         return path, "unknown key 'name', which is for type: sql; did you mean 'warehouse'?"
-    if kind == "extra_forbidden" and "credentials" in known and path[-1] in ("client_id", "client_secret"):
+    if error["type"] == "extra_forbidden" and "credentials" in known and path[-1] in ("client_id", "client_secret"):
         hint = 'write credentials: {client_id: …, client_secret: "${env:NAME}"}'
         return path, f"unknown key {path[-1]!r} here; {hint}"
-    return _in_words(path, kind, message, known)
+    return _in_words(path, error, known)
 
 
-def _in_words(path: KeyPath, kind: str, message: str, known: Iterable[str]) -> tuple[KeyPath, str]:
+def _in_words(path: KeyPath, error: ErrorDetails, known: Iterable[str]) -> tuple[KeyPath, str]:
     """Where to look and what to do, for one error of Pydantic's; `known` are the keys that may stand there."""
+    kind = error["type"]
     if kind == "extra_forbidden":
         return path, f"unknown key {path[-1]!r}{_nearest(path[-1], known)}"
     if kind == "missing":
         return path[:-1], f"the key {path[-1]!r} is missing"
-    if kind == "string_type":
-        return path, 'this must be text; if it is meant as it stands, put it in quotes: "..."'
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return path, "this must hold keys and values"
-    return path, message.removeprefix("Value error, ").replace("Input should be", "this must be")
+    return path, value_problem(kind, error["msg"], error.get("ctx"))
 
 
 def _keys_beside(model: Any, path: KeyPath, data: Any) -> list[str]:
@@ -302,7 +301,7 @@ def _plugin_problems(
     except ValidationError as exc:
         for error in exc.errors(include_input=False, include_url=False):
             path = tuple(str(part) for part in error["loc"])
-            yield _in_words(path, error["type"], error["msg"], _keys_beside(schema, path, settings))
+            yield _in_words(path, error, _keys_beside(schema, path, settings))
 
 
 def _local_storage(document: Document, artifacts: CompiledArtifacts) -> Iterator[Problem]:

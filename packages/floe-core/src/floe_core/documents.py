@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import yaml
 
 from floe_core.errors import ConfigurationError, Problem
+from floe_core.wording import yaml_problem
 
 __all__ = ["Document", "KeyPath", "dotted", "read_document"]
 
@@ -57,13 +57,13 @@ def read_document(path: Path) -> Document:
     """Read floe.yaml; what is not YAML at all is an error with its line."""
     if not path.is_file():
         raise ConfigurationError(f"{path.name} not found in {path.parent}; create a project with: floe init NAME")
+    text = ""
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+        text = path.read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
-        # The snippet PyYAML would print is left out, and so is every word it quotes: they may hold a secret.
-        reason = re.sub(r"'[^']*'", lambda quoted: quoted[0] if len(quoted[0]) <= 3 else "…", str(exc.problem))
-        raise ConfigurationError.of([Problem(f"not valid YAML: {reason}", path.name, line)]) from None
+        raise ConfigurationError.of([Problem(f"not valid YAML: {yaml_problem(exc, text)}", path.name, line)]) from None
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
         raise ConfigurationError.of(
             [Problem(f"not a text file in UTF-8 that YAML can read: {type(exc).__name__}", path.name)]

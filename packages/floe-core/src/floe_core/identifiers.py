@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from typing_extensions import Self
 
 from floe_core.errors import ConfigurationError
+from floe_core.wording import value_problem
 
 __all__ = [
     "ColumnRange",
@@ -253,5 +254,7 @@ def _union(conditions: Sequence[Condition]) -> list[Condition]:
 
 
 def _name_error(what: str, exc: ValidationError) -> ConfigurationError:
-    reasons = "; ".join(error["msg"].removeprefix("Value error, ") for error in exc.errors(include_input=False))
+    reasons = "; ".join(
+        value_problem(error["type"], error["msg"], error.get("ctx")) for error in exc.errors(include_input=False)
+    )
     return ConfigurationError(f"{what}: {reasons}")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from floe_core.errors import ConfigurationError, PluginError
 from floe_core.ports import CatalogPlugin, ComputePlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
 from floe_core.redaction import redact
+from floe_core.wording import value_problem
 
 if TYPE_CHECKING:
     from floe_core.artifacts import CompiledArtifacts
@@ -173,7 +174,12 @@ def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
         return schema.model_validate(dict(config))
     except ValidationError as exc:
         problems = "; ".join(
-            ": ".join([".".join(map(str, error["loc"])) or "settings", error["msg"].removeprefix("Value error, ")])
+            ": ".join(
+                [
+                    ".".join(map(str, error["loc"])) or "settings",
+                    value_problem(error["type"], error["msg"], error.get("ctx")),
+                ]
+            )
             for error in exc.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(

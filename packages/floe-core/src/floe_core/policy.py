@@ -15,6 +15,7 @@ from typing_extensions import Self
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.settings import Duration, Settings, Size, duration_text
+from floe_core.wording import value_problem
 
 __all__ = [
     "PROPERTY_PREFIX",
@@ -218,7 +219,8 @@ def policy_of(
             policy = _over(policy, MaintenancePolicy.model_validate(_nested(said, own)))
         except ValidationError as exc:
             problems = "; ".join(
-                f"{'.'.join(str(part) for part in error['loc'])}: {error['msg'].removeprefix('Value error, ')}"
+                f"{'.'.join(str(part) for part in error['loc'])}: "
+                + value_problem(error["type"], error["msg"], error.get("ctx"))
                 for error in exc.errors(include_input=False, include_url=False)
             )
             raise ConfigurationError(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from floe_core.errors import ConfigurationError
 from floe_core.redaction import is_credential_key, protect, redact
+from floe_core.wording import value_problem
 
 __all__ = [
     "Reference",
@@ -95,7 +96,7 @@ def resolve_model(model: Model, *, root: Path) -> Model:
         return type(model).model_validate(resolved)
     except ValidationError as exc:
         reasons = "; ".join(
-            ": ".join([*map(str, error["loc"]), error["msg"].removeprefix("Value error, ")])
+            ": ".join([*map(str, error["loc"]), value_problem(error["type"], error["msg"], error.get("ctx"))])
             for error in exc.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(f"what the references hold does not fit: {redact(reasons)}") from None

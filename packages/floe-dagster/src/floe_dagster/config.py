@@ -11,6 +11,7 @@ from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.models import WriteMode
 from floe_core.spec import ClientCredentials, PolarisCatalogConfig, RestCatalogConfig, RetryConfig, Storage
+from floe_core.wording import value_problem
 from floe_dagster.arguments import KnownArguments
 
 __all__ = ["IcebergIOManagerConfig"]
@@ -79,7 +80,7 @@ class IcebergIOManagerConfig(KnownArguments):
             )
         except ValidationError as exc:
             reasons = "; ".join(
-                ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+                ": ".join([*map(str, one["loc"]), value_problem(one["type"], one["msg"], one.get("ctx"))])
                 for one in exc.errors(include_input=False, include_url=False)
             )
             raise ConfigurationError(f"the configuration of the IO manager does not fit: {reasons}") from None

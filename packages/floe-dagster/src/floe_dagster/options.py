@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from floe_core.errors import ConfigurationError
 from floe_core.models import CommitStrategy, WriteMode
+from floe_core.wording import value_problem
 from floe_dagster.arguments import KnownArguments, nearest
 from floe_dagster.peer import PEER_INPUT, PEER_OUTPUT, PEER_RUN, peer_option
 
@@ -211,4 +212,4 @@ def _problem(error: Any) -> str:
     if error["type"] == "enum":
         choices = WriteMode if name == "write_mode" else CommitStrategy
         return f"{name} {error['input']!r} is not one of {', '.join(one.value for one in choices)}"
-    return f"{name} {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+    return f"{name} {error['input']!r}: {value_problem(error['type'], error['msg'], error.get('ctx'))}"
