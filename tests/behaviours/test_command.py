@@ -76,8 +76,9 @@ def test_missing_partitions_are_filled_and_told_as_json(starter: Path) -> None:
     assert by_table["bronze.measurements"]["rows"] == 6 * 14_400
     assert rows(starter, "gold.daily_averages") == 70
     again = floe("run", "--missing", "--json", cwd=starter)
-    nothing: dict[str, Any] = {"run_ids": [], "materialized": [], "checks": [], "differences": []}
-    assert json.loads(again.stdout) == {"ok": True, "error": None, **nothing}
+    keys = ("run_ids", "materialized", "checks", "failed", "skipped", "differences")
+    nothing: dict[str, list[Any]] = {key: [] for key in keys}
+    assert json.loads(again.stdout) == {"ok": True, "error": None, "log": None, **nothing}
 
 
 @pytest.mark.full
@@ -139,7 +140,7 @@ def test_the_project_printed_in_the_readme_runs(new_project: Any) -> None:
 BROKEN = {
     "import": ("import nothing_like_this\n", "importing definitions failed at definitions.py:1"),
     "empty": ("", "must hold one Definitions object"),
-    "syntax": ("def (:\n", "importing definitions failed"),
+    "syntax": ("x = 1\ndef (:\n", "importing definitions failed at definitions.py:2: SyntaxError"),
 }
 
 
@@ -292,7 +293,8 @@ def crawl(batches):
         yield batch
 
 @asset(metadata={"write_mode": "append"})
-def quick(lake: LakeResource) -> DataFrame:
+def quick(context, lake: LakeResource) -> DataFrame:
+    context.log.info("five rows")
     return lake.spark.range(5)
 
 @asset(metadata={"write_mode": "append"}, deps=[quick])
@@ -332,8 +334,11 @@ def test_ctrl_c_leaves_nothing_half_written_and_exits_with_130(new_project: Any)
 def test_a_failing_asset_is_told_with_its_own_words_and_the_rest_stays(new_project: Any) -> None:
     root: Path = new_project("name: shop\n")
     (root / "definitions.py").write_text(SLOW.replace("time.sleep(120)", "pass").replace("MARKER", str(root / "m")))
-    ran = floe("run", cwd=root)
+    ran = floe("run", "-v", cwd=root)
     assert ran.returncode == 1
-    assert "fails failed: ValueError: the till is empty" in ran.stderr
+    assert "error: fails failed: ValueError: the till is empty\n" in ran.stderr
+    assert '    raise ValueError("the till is empty")\n' in ran.stderr
+    assert ran.stderr.count("the till is empty") == 2  # the error, and the line of the source
+    assert "info quick: five rows\n" in ran.stdout
     assert "public.slow" in ran.stdout
     assert rows(root, "public.slow") == 1000

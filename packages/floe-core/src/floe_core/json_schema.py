@@ -10,7 +10,7 @@ from typing import Any
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.spec import FloeSpec
 
-__all__ = ["contract_schema", "spec_schema", "write_spec_schema"]
+__all__ = ["contract_schema", "schema_path", "spec_schema", "write_spec_schema"]
 
 
 def spec_schema() -> dict[str, Any]:
@@ -39,9 +39,14 @@ def contract_schema() -> dict[str, Any]:
     return schema
 
 
+def schema_path(root: Path) -> Path:
+    """Where the `$schema` line of a project's floe.yaml points to."""
+    return root / ".floe" / "floe.schema.json"
+
+
 def write_spec_schema(root: Path) -> Path:
     """Put the schema of floe.yaml where the editor of a project finds it."""
-    path = root / ".floe" / "floe.schema.json"
+    path = schema_path(root)
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(spec_schema(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return path

@@ -78,6 +78,7 @@ def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
 
 
 _log = _bound(structlog.dev.ConsoleRenderer(colors=False))
+_failures_at = logging.ERROR  # the level of an operation that failed
 
 
 class Operation:
@@ -143,7 +144,7 @@ class Operation:
         self._span.set_status(trace.StatusCode.ERROR, message)
         # Once, where it happened, and not again in everything around it.
         if not self._reported and not getattr(error, "_floe_told", False):
-            _log.bind(**{**facts, "error": message}).error(self._name)
+            _log.bind(**{**facts, "error": message}).log(_failures_at, self._name)
         with suppress(AttributeError):
             error._floe_told = True  # type: ignore[attr-defined] # a mark of ours
 
@@ -198,13 +199,17 @@ class _Stderr(logging.Handler):
 _STDERR: Final = _Stderr()
 
 
-def configure(settings: ObservabilityConfig, *, project: str, embedded: bool = False) -> None:
+def configure(
+    settings: ObservabilityConfig, *, project: str, embedded: bool = False, errors_printed: bool = False
+) -> None:
     """Send Floe's log events to standard error, and its spans to the collector if one is configured.
 
-    `embedded` is for a process that is not the floe command: where the program has handlers of its own, on the logger
-    `floe` or on the root, events go to these and to nothing else.
+    Args:
+        embedded: The process is not the floe command: where the program has handlers of its own, on the logger `floe`
+            or on the root, events go to these and to nothing else.
+        errors_printed: The caller prints errors for people; as log lines of the console they have level info.
     """
-    global _log
+    global _log, _failures_at
     to_host = embedded and _host_has_handlers()
     renderer: Any = (
         structlog.processors.JSONRenderer()
@@ -217,14 +222,16 @@ def configure(settings: ObservabilityConfig, *, project: str, embedded: bool = F
     if not to_host or _LOGGER.level == logging.NOTSET:
         _LOGGER.setLevel(settings.log_level.upper())
     _log = _bound(renderer, with_trace=settings.log_format == "json")
+    if not embedded:  # what the command has set holds for all that it opens
+        _failures_at = logging.INFO if errors_printed and settings.log_format == "console" else logging.ERROR
     if settings.otlp_endpoint is not None:
         export_spans(settings.otlp_endpoint, project, warn)
 
 
 def observe(artifacts: CompiledArtifacts, *, embedded: bool = True) -> None:
-    """Log and trace as the project says; every way into a project calls it."""
+    """Log and trace as the project says; every way into a project calls it, and the floe command prints errors."""
     settings = resolve_model(artifacts.observability, root=artifacts.root)
-    configure(settings, project=artifacts.name, embedded=embedded)
+    configure(settings, project=artifacts.name, embedded=embedded, errors_printed=not embedded)
 
 
 def _host_has_handlers() -> bool:

@@ -92,7 +92,7 @@ def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources
             warnings.warn(
                 f"asset {one.name} says no write_mode, so each materialization appends to '{one.table}'; say "
                 f'metadata={{"write_mode": "append"}} or "overwrite"',
-                stacklevel=4,
+                stacklevel=3,
             )
 
 

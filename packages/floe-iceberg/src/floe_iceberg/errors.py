@@ -95,6 +95,17 @@ _NO_DATABASE: _Meaning = (
     "the catalog database did not answer while working on '{name}': {reason}. See that it runs, and check catalog.uri",
 )
 
+_DAMAGED: _Meaning = (
+    floe.CatalogConnectionError,
+    (
+        "the SQLite file of the catalog is damaged (at '{name}'): {reason}. The files of the tables are separate from "
+        "it and still there. Move the damaged file aside, together with its -wal and -shm files, and keep them. Then "
+        "put a backup in its place, or what is left of it (sqlite3 DAMAGED .recover | sqlite3 NEW), or register the "
+        "tables again from their metadata files: 'A damaged catalog' in the guide to tables shows how"
+    ),
+)
+_DAMAGE = re.compile(r"file is not a database|malformed|disk image")
+
 # What PostgreSQL says, by its SQLSTATE or the class of it.
 _BY_SQL_STATE: dict[str, _Meaning] = {
     "28": (
@@ -241,6 +252,8 @@ def _reason(exc: Exception) -> str:
 
 def _meaning(exc: Exception) -> _Meaning | None:
     raised = _raised(exc)
+    if isinstance(raised, sqlite3.DatabaseError) and _DAMAGE.search(str(raised)):
+        return _DAMAGED
     for kind, error, message in _TABLE:
         if isinstance(raised, kind):
             return error, message

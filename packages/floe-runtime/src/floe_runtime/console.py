@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import threading
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from floe_core.records import Record
     from floe_iceberg.health import Finding, Light, TableFacts
     from floe_iceberg.upkeep import TablePlan
-    from floe_runtime.runner import Materialized, RunReport, StepEvent
+    from floe_runtime.failures import Failure
+    from floe_runtime.runner import LogLine, Materialized, RunReport, StepEvent
     from floe_spark.maintenance.run import Progress, TableOutcome
 
 __all__ = [
@@ -42,7 +44,9 @@ __all__ = [
     "columns_table",
     "command_name",
     "done_table",
+    "failure_lines",
     "health_table",
+    "log_printer",
     "plan_lines",
     "print_findings",
     "print_records",
@@ -119,6 +123,32 @@ def _files(one: Materialized) -> str:
     if one.deduplicated:
         return "done before"
     return f"+{one.files} -{one.files_removed}" if one.files_removed else f"+{one.files}"
+
+
+def failure_lines(failure: Failure) -> Iterator[str]:
+    """Where an asset failed, in the user's code; where it is defined, if none of its lines raised the error."""
+    place = failure.place or failure.defined
+    if place is None:
+        return
+    named = not place.function.startswith("<")  # a lambda, or the module itself
+    verb = f", in {place.function}" if failure.place else f", where {place.function} is defined"
+    yield f"{place.file}:{place.line}{verb if named else ''}"
+    if place.source:
+        yield f"  {place.source}"
+
+
+def log_printer(console: Console, *, verbose: bool) -> Callable[[LogLine], None]:
+    """Print what assets log with `context.log`: warnings and errors, and if `verbose` the rest too."""
+
+    def listen(line: LogLine) -> None:
+        if not verbose and line.level < logging.WARNING:
+            return
+        colour = "red" if line.level >= logging.ERROR else "yellow" if line.level >= logging.WARNING else "dim"
+        level = logging.getLevelName(line.level).lower()
+        text = Text.assemble((f"  {level}", colour), f" {line.step}: " if line.step else ": ", redact(line.message))
+        console.print(text, soft_wrap=True)
+
+    return listen
 
 
 @contextmanager

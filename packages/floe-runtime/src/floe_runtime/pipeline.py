@@ -23,6 +23,7 @@ from floe_core.artifacts import CompiledArtifacts
 from floe_core.catalog_name import CATALOG_NAME
 from floe_core.errors import ConfigurationError, FloeError
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
+from floe_runtime.failures import Place, place_in
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
@@ -188,6 +189,14 @@ def _forget_other_projects(name: str, root: Path) -> None:
 
 
 def _import_failure(name: str, exc: BaseException, root: Path) -> str:
-    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).is_relative_to(root)]
-    where = f" at {Path(frames[-1].filename).relative_to(root)}:{frames[-1].lineno}" if frames else ""
-    return f"importing {name} failed{where}: {type(exc).__name__}: {exc}"
+    """Why a module cannot be imported, with the line of the project that raised it."""
+    if isinstance(exc, SyntaxError) and exc.filename and exc.lineno:  # such a line is in no frame
+        place = Place.of(exc.filename, exc.lineno, "", root)
+        return f"importing {name} failed at {place.file}:{place.line}: {type(exc).__name__}: {exc.msg}{_line(place)}"
+    place_or_none = place_in(traceback.format_tb(exc.__traceback__), root)
+    where = f" at {place_or_none.file}:{place_or_none.line}" if place_or_none else ""
+    return f"importing {name} failed{where}: {type(exc).__name__}: {exc}{_line(place_or_none)}"
+
+
+def _line(place: Place | None) -> str:
+    return f"\n    {place.source}" if place is not None and place.source else ""

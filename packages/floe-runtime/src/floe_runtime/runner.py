@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,10 +13,21 @@ from dagster import AssetCheckSeverity, DagsterError, DagsterEventType, ExecuteI
 
 from floe_core.errors import ConfigurationError, FloeError
 from floe_core.redaction import redact
+from floe_dagster.steps import partition_label
+from floe_runtime.failures import Failure, causes, failures_of, sentence, write_log
 from floe_runtime.pipeline import Pipeline
 from floe_runtime.planning import Batch
 
-__all__ = ["CheckResult", "Materialized", "RunFailedError", "RunReport", "StepEvent", "run_batches"]
+__all__ = [
+    "CheckResult",
+    "LogLine",
+    "Materialized",
+    "RunFailedError",
+    "RunReport",
+    "Skipped",
+    "StepEvent",
+    "run_batches",
+]
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -64,16 +75,41 @@ class StepEvent:
 
 
 @dataclass(frozen=True)
+class LogLine:
+    """What an asset logs with `context.log`."""
+
+    step: str
+    level: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An asset that did not run because of a failure, and its partitions if it has any."""
+
+    asset: str
+    partitions: str = ""
+
+
+@dataclass(frozen=True)
 class RunReport:
-    """What the runs of one command wrote and checked, in that order."""
+    """What the runs of one command wrote and checked, in that order, and what failed and was skipped."""
 
     run_ids: tuple[str, ...] = ()
     materialized: tuple[Materialized, ...] = ()
     checks: tuple[CheckResult, ...] = ()
+    failed: tuple[Failure, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    log: str | None = None
 
     def __add__(self, other: RunReport) -> RunReport:
         return RunReport(
-            self.run_ids + other.run_ids, self.materialized + other.materialized, self.checks + other.checks
+            self.run_ids + other.run_ids,
+            self.materialized + other.materialized,
+            self.checks + other.checks,
+            self.failed + other.failed,
+            self.skipped + other.skipped,
+            other.log or self.log,
         )
 
 
@@ -86,27 +122,43 @@ class RunFailedError(FloeError):
 
 
 Watcher = Callable[[StepEvent], None]
+Listener = Callable[[LogLine], None]
 
 
-def run_batches(pipeline: Pipeline, batches: Sequence[Batch], watch: Watcher) -> RunReport:
-    """Run one batch after the other; the first failure ends it, and its report holds what was written before."""
+def run_batches(
+    pipeline: Pipeline, batches: Sequence[Batch], watch: Watcher, *, listen: Listener | None = None
+) -> RunReport:
+    """Run one batch after the other; the first failure ends it, and its report holds what was written before.
+
+    Args:
+        listen: Is given what assets log with `context.log`.
+    """
     report = RunReport()
-    for batch in batches:
+    for number, batch in enumerate(batches):
         arguments: dict[str, Any] = {}
         if len(batch.keys) == 1:
             arguments["partition_key"] = batch.keys[0]
         elif batch.keys:
             arguments["tags"] = {_RANGE_START: batch.keys[0], _RANGE_END: batch.keys[-1]}
         try:
-            report += _execute(pipeline, batch, watch, arguments)
+            report += _execute(pipeline, batch, (watch, listen), arguments)
         except RunFailedError as exc:
-            raise RunFailedError(str(exc), report + exc.report) from exc
+            later = RunReport(skipped=tuple(one for rest in batches[number + 1 :] for one in _skipped(pipeline, rest)))
+            raise RunFailedError(str(exc), report + exc.report + later) from exc
     return report
 
 
-def _execute(pipeline: Pipeline, batch: Batch, watch: Watcher, arguments: dict[str, Any]) -> RunReport:
+def _skipped(pipeline: Pipeline, batch: Batch, ended: Collection[str] = ()) -> list[Skipped]:
+    """The assets of a batch that did not run, those that others read first."""
+    names = [key.to_user_string() for key in pipeline.graph.toposorted_asset_keys if key in batch.assets]
+    return [Skipped(name, partition_label(batch.keys) or "") for name in names if name not in ended]
+
+
+def _execute(
+    pipeline: Pipeline, batch: Batch, watchers: tuple[Watcher, Listener | None], arguments: dict[str, Any]
+) -> RunReport:
     run_id = str(uuid.uuid4())
-    with _watching(pipeline, run_id, watch) as log:
+    with _watching(pipeline, run_id, *watchers) as log:
         try:
             result = pipeline.job.execute_in_process(
                 run_config=_QUIET,
@@ -122,13 +174,20 @@ def _execute(pipeline: Pipeline, batch: Batch, watch: Watcher, arguments: dict[s
     if _was_interrupted(result):
         raise KeyboardInterrupt
     if not result.success:
-        raise RunFailedError(redact(_failure(pipeline, result)), report)
+        failures, written = tuple(failures_of(pipeline, result)), write_log(pipeline, run_id)
+        report = replace(
+            report,
+            failed=failures,
+            skipped=tuple(_skipped(pipeline, batch, log.ended)),
+            log=str(written.relative_to(pipeline.artifacts.root)) if written else None,
+        )
+        raise RunFailedError(redact("\n".join(map(str, failures)) or _run_failure(result)), report)
     failed = [one for one in report.checks if not one.passed and one.severity == AssetCheckSeverity.ERROR.value]
     if failed:
-        told = "\n".join(
-            f"check {one.check} of {one.asset} failed: {one.description or 'no reason given'}" for one in failed
+        failures = tuple(
+            Failure(f"check {one.check} of {one.asset}", redact(one.description or "no reason given")) for one in failed
         )
-        raise RunFailedError(redact(told), report)
+        raise RunFailedError("\n".join(map(str, failures)), replace(report, failed=failures))
     return report
 
 
@@ -136,13 +195,15 @@ def _execute(pipeline: Pipeline, batch: Batch, watch: Watcher, arguments: dict[s
 class _Log:
     materialized: dict[str, Materialized]
     checks: list[CheckResult]
+    ended: set[str]  # the assets whose steps succeeded or failed
+    started: set[str]  # the steps
 
 
 @contextmanager
-def _watching(pipeline: Pipeline, run_id: str, watch: Watcher) -> Iterator[_Log]:
+def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener | None) -> Iterator[_Log]:
     """Follow the run's event log beside the run; the log is complete once the block ends."""
     finished = threading.Event()
-    log = _Log({}, [])
+    log = _Log({}, [], set(), set())
 
     def follow() -> None:
         cursor: str | None = None
@@ -153,7 +214,11 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher) -> Iterator[_Log]
                     page = pipeline.instance.get_records_for_run(run_id, cursor=cursor, limit=200)
                     cursor = page.cursor
                     for record in page.records:
-                        for event in _step_events(record.event_log_entry.dagster_event, log, pipeline.steps):
+                        entry = record.event_log_entry
+                        # Of steps that never start, Dagster itself logs that they do not.
+                        if entry.dagster_event is None and listen is not None and entry.step_key in log.started:
+                            listen(LogLine(entry.step_key or "", int(entry.level), entry.user_message))
+                        for event in _step_events(entry.dagster_event, log, pipeline.steps):
                             watch(event)
                     if not page.has_more:
                         break
@@ -188,12 +253,16 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
             CheckResult(asset, found.check_name, found.passed, found.severity.value, found.description or "")
         )
     elif event.step_key is not None:
+        if kind is DagsterEventType.STEP_START:
+            log.started.add(event.step_key)
         for asset in steps.get(event.step_key, ()):
             if kind is DagsterEventType.STEP_START:
                 yield StepEvent(asset, "started")
             elif kind is DagsterEventType.STEP_FAILURE:
+                log.ended.add(asset)
                 yield StepEvent(asset, "failed")
             elif kind is DagsterEventType.STEP_SUCCESS:
+                log.ended.add(asset)
                 seconds = event.step_success_data.duration_ms / 1000
                 if asset in log.materialized:
                     log.materialized[asset] = replace(log.materialized[asset], seconds=seconds)
@@ -216,44 +285,24 @@ def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
     )
 
 
-def _causes(error: Any) -> Iterator[Any]:
-    while error is not None:
-        yield error
-        error = error.cause
-
-
 def _was_interrupted(result: ExecuteInProcessResult) -> bool:
     """Dagster turns Ctrl-C into a failed or canceled run; for the user it is still Ctrl-C."""
     for event in result.all_events:
         if event.event_type is DagsterEventType.RUN_CANCELED:
             return True
         if event.event_type is DagsterEventType.STEP_FAILURE and any(
-            one.cls_name in _INTERRUPTIONS for one in _causes(event.step_failure_data.error)
+            one.cls_name in _INTERRUPTIONS for one in causes(event.step_failure_data.error)
         ):
             return True
     return False
 
 
-def _failure(pipeline: Pipeline, result: ExecuteInProcessResult) -> str:
-    """The sentence of each failed asset: Floe's own as it is, another's with the name of its error."""
-    sentences = []
-    for event in result.all_events:
-        if event.event_type is DagsterEventType.STEP_FAILURE:
-            names = ", ".join(pipeline.steps.get(event.step_key or "", [event.step_key or "a step"]))
-            sentences.append(f"{names} failed: {_sentence(event.step_failure_data.error)}")
-    if not sentences:
-        errors = [
-            event.event_specific_data.error  # type: ignore[union-attr]  # this kind of event has one
-            for event in result.all_events
-            if event.event_type is DagsterEventType.RUN_FAILURE
-        ]
-        sentences = [f"the run failed before any asset started: {_sentence(error)}" for error in errors]
-    return "\n".join(sentences) or "the run failed, and Dagster does not say why"
-
-
-def _sentence(error: Any) -> str:
-    """Dagster wraps what user code raises; Floe keeps the engine's error as the cause of its own."""
-    told = next((one for one in _causes(error) if not (one.cls_name or "").startswith("Dagster")), error)
-    if told is None:
-        return "no reason given"
-    return str(told.message).strip().removeprefix(f"floe_core.errors.{told.cls_name}: ")
+def _run_failure(result: ExecuteInProcessResult) -> str:
+    """Why a run failed in which no step did."""
+    errors = [
+        event.event_specific_data.error  # type: ignore[union-attr]  # this kind of event has one
+        for event in result.all_events
+        if event.event_type is DagsterEventType.RUN_FAILURE
+    ]
+    reasons = [f"the run failed before any asset started: {sentence(error)}" for error in errors]
+    return "\n".join(reasons) or "the run failed, and Dagster gives no reason"

@@ -66,7 +66,7 @@ def main() -> NoReturn:
         code = floe(standalone_mode=False)  # Click returns the code of an Exit instead of raising it
     except click.ClickException as exc:
         if not _tell_json(exc.format_message()):
-            exc.show()
+            _show(exc)
         sys.exit(exc.exit_code)
     except (KeyboardInterrupt, click.Abort):
         if not _tell_json(_INTERRUPTED):
@@ -77,8 +77,16 @@ def main() -> NoReturn:
 
         if not _tell_json(f"{type(exc).__name__}: {exc}"):
             click.echo(redact(traceback.format_exc()), err=True)
+            click.secho(redact(f"error: {type(exc).__name__}: {exc}"), fg="red", err=True)
         _leave(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(exc: click.ClickException) -> None:
+    """An error of the command line, in the form of all others."""
+    click.secho(f"error: {exc.format_message()}", fg="red", err=True)
+    if isinstance(exc, click.UsageError) and exc.ctx is not None:
+        click.echo(f"see: {exc.ctx.command_path} --help", err=True)
 
 
 def _tell_json(message: str) -> bool:

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
@@ -35,7 +36,10 @@ __all__ = [
     "namespaces_option",
     "observe",
     "only_json",
+    "plain_warnings",
+    "print_error",
     "print_json",
+    "print_warning",
     "project_option",
     "tables_option",
     "tells_errors",
@@ -131,13 +135,16 @@ def named(tables: Sequence[str], namespaces: Sequence[str]) -> tuple[list[TableI
 
 
 def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:
-    """Compile the project, write its contract and show warnings."""
+    """Compile the project, write its contract and the schema that its floe.yaml names, and show warnings."""
     from floe_core.compiler import compile_project, find_project
+    from floe_core.json_schema import schema_path, write_spec_schema
 
     compilation = compile_project(find_project(project), environment or None)
     compilation.artifacts.write()
+    if not schema_path(compilation.artifacts.root).exists():  # as after a clone: .floe is not under version control
+        write_spec_schema(compilation.artifacts.root)
     for warning in compilation.warnings:
-        click.secho(f"warning: {warning}", fg="yellow", err=True)
+        print_warning(str(warning))
     return compilation.artifacts
 
 
@@ -158,15 +165,42 @@ def observe(artifacts: CompiledArtifacts) -> None:
 
 
 def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> NoReturn:
-    """Say what went wrong, in the form the caller reads, and exit with 1."""
+    """Print what went wrong, in the form the caller reads, and exit with 1."""
     from floe_core.redaction import redact
 
-    text = redact(message)
     if as_json:
-        print_json({"ok": False, "error": text, "problems": [redact(one) for one in problems or []]})
+        print_json({"ok": False, "error": redact(message), "problems": [redact(one) for one in problems or []]})
     else:
-        click.secho(f"error: {text}", fg="red", err=True)
+        for one in problems or [message]:
+            print_error(one)
     raise click.exceptions.Exit(1)
+
+
+def print_error(message: str) -> None:
+    from floe_core.redaction import redact
+
+    click.secho(f"error: {redact(message)}", fg="red", err=True)
+
+
+def print_warning(message: str) -> None:
+    from floe_core.redaction import redact
+
+    click.secho(f"warning: {redact(message)}", fg="yellow", err=True)
+
+
+@contextmanager
+def plain_warnings(root: Path) -> Iterator[None]:
+    """Print Python's warnings as lines of the command, with the place where the project has one."""
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_more: Any) -> None:
+        del category
+        path = Path(filename)
+        inside = path.is_absolute() and path.is_relative_to(root) and "site-packages" not in path.parts
+        print_warning(f"{path.relative_to(root)}:{lineno}: {message}" if inside else str(message))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def tells_errors(command: Callable[P, R]) -> Callable[P, R]:

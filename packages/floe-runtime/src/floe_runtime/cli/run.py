@@ -18,7 +18,10 @@ from floe_runtime.cli.common import (
     json_option,
     observe,
     only_json,
+    plain_warnings,
+    print_error,
     print_json,
+    print_warning,
     project_option,
     tells_errors,
 )
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from floe_dagster.differences import Difference
     from floe_runtime.pipeline import Pipeline
     from floe_runtime.planning import Batch
+    from floe_runtime.runner import RunReport
 
 __all__ = ["run"]
 
@@ -44,6 +48,7 @@ __all__ = ["run"]
     is_flag=True,
     help="Whatever was never materialized or is no longer in its table, and what depends on it.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Also print what assets log with context.log, at any level.")
 @json_option
 @tells_errors
 def run(
@@ -53,6 +58,7 @@ def run(
     partition: tuple[str, ...],
     partition_range: str | None,
     missing: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Materialize the assets of the project.
@@ -62,11 +68,14 @@ def run(
 
     Dagster's history is compared with the tables: materializations that a table does not hold any more are reported,
     and --missing recomputes them.
+
+    If an asset fails, the assets that depend on it are skipped, and the log of the run with the traceback is written
+    to .floe/logs.
     """
     if sum(map(bool, (partition, partition_range, missing))) > 1:
         raise click.UsageError("--partition, --partition-range and --missing exclude each other.")
     from floe_core.java import java_problem
-    from floe_runtime.console import check_lines, progress, report_table
+    from floe_runtime.console import check_lines, log_printer, progress, report_table
     from floe_runtime.pipeline import open_pipeline
     from floe_runtime.runner import RunFailedError, RunReport, run_batches
     from floe_spark import Lake
@@ -79,18 +88,18 @@ def run(
         fail(problem, as_json=as_json)
     failure: str | None = None
     report = RunReport()
-    with only_json(as_json), open_pipeline(artifacts) as pipeline:
+    with only_json(as_json), plain_warnings(artifacts.root), open_pipeline(artifacts) as pipeline:
         assets = pipeline.assets([name.strip() for name in (select or "").split(",") if name.strip()])
         differences = _differences(pipeline, assets) if missing else []
         chosen = _batches(pipeline, assets, partition, partition_range, differences if missing else None)
         for one in differences:
-            _warn(f"{one.message}; {_what_is_done(one)}")
+            print_warning(f"{one.message}; {_what_is_done(one)}")
         if chosen:
             with out.status("starting Spark (the first start on a machine fetches its jars)"):
                 _ = Lake(artifacts).spark
             with progress(out, _title(artifacts.name, chosen), keep=False) as watch:
                 try:
-                    report = run_batches(pipeline, chosen, watch)
+                    report = run_batches(pipeline, chosen, watch, listen=log_printer(out, verbose=verbose))
                 except RunFailedError as exc:
                     failure, report = str(exc), exc.report
         if not missing and failure is None:
@@ -107,7 +116,28 @@ def run(
     for line in check_lines(report):
         out.print(line)
     if failure is not None:
-        fail(failure, as_json=False)
+        _print_failure(failure, report)
+        raise click.exceptions.Exit(1)
+
+
+def _print_failure(message: str, report: RunReport) -> None:
+    """Each error with the line of the user's code, then what was skipped and where to read on."""
+    from floe_runtime.console import failure_lines
+
+    if not report.failed:
+        print_error(message)
+    for one in report.failed:
+        print_error(str(one))
+        for line in failure_lines(one):
+            click.echo(f"  {line}", err=True)
+    if report.skipped:
+        by_partitions: dict[str, list[str]] = {}
+        for skipped in report.skipped:
+            by_partitions.setdefault(skipped.partitions, []).append(skipped.asset)
+        groups = [f"{', '.join(names)}{f' ({keys})' if keys else ''}" for keys, names in by_partitions.items()]
+        click.echo(f"skipped because of it: {'; '.join(groups)}", err=True)
+    log = f"; log with the traceback: {report.log}" if report.log else ""
+    click.echo(f"run {report.run_ids[-1]}{log}", err=True)
 
 
 def _differences(pipeline: Pipeline, assets: Sequence[AssetKey], *, quick: bool = False) -> list[Difference]:
@@ -122,10 +152,10 @@ def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Differenc
     try:
         found = _differences(pipeline, assets, quick=True)
     except Exception as exc:  # noqa: BLE001 - whatever it is, the run succeeded
-        _warn(f"the tables could not be compared with Dagster's history: {type(exc).__name__}: {exc}")
+        print_warning(f"the tables could not be compared with Dagster's history: {type(exc).__name__}: {exc}")
         return []
     for one in found:
-        _warn(f"{one.message}; recompute it with: floe run --missing" if one.recompute else one.message)
+        print_warning(f"{one.message}; recompute it with: floe run --missing" if one.recompute else one.message)
     return found
 
 
@@ -133,12 +163,6 @@ def _what_is_done(difference: Difference) -> str:
     if not difference.recompute:
         return "it is not recomputed"
     return "only its latest materialization is computed again" if difference.appends else "it is recomputed"
-
-
-def _warn(message: str) -> None:
-    from floe_core.redaction import redact
-
-    click.secho(f"warning: {redact(message)}", fg="yellow", err=True)
 
 
 def _title(name: str, chosen: Sequence[Batch]) -> str:

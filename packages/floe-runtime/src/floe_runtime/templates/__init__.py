@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from floe_core.json_schema import write_spec_schema
+
 __all__ = ["copy_template"]
 
 
 def copy_template(name: str, folder: Path, replacements: Mapping[str, str]) -> None:
-    """Copy a project into a folder; the replacements are made in its floe.yaml."""
+    """Copy a project and the schema that its floe.yaml names; the replacements are made in floe.yaml."""
     source = Path(__file__).parent / name
     shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".floe"))
     spec = folder / "floe.yaml"
@@ -18,3 +20,4 @@ def copy_template(name: str, folder: Path, replacements: Mapping[str, str]) -> N
     for old, new in replacements.items():
         text = text.replace(old, new)
     spec.write_text(text, encoding="utf-8")
+    write_spec_schema(folder)
