@@ -10,16 +10,18 @@ from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSch
 from pyiceberg.expressions import BooleanExpression
 
 from floe_core.identifiers import TableIdentifier
-from floe_core.models import MaterializationMetadata, SnapshotInfo
+from floe_core.models import MaterializationMetadata, SnapshotInfo, WriteMode
 from floe_core.telemetry import warn
 from floe_dagster.options import OutputOptions
 from floe_dagster.steps import INPUTS, partition_label
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.slices import slice_filter
-from floe_iceberg.snapshots import WRITE_ID
+from floe_iceberg.snapshots import DATA_ROWS, WRITE_ID
 from floe_iceberg.write_request import WriteRequest, WriteResult
 
-__all__ = ["describe", "sensitive_columns"]
+__all__ = ["STORAGE_KIND", "describe", "sensitive_columns"]
+
+STORAGE_KIND = "iceberg"
 
 _SCHEMA = "dagster/column_schema"
 _SENSITIVE = "sensitive"
@@ -40,9 +42,10 @@ def describe(
     snapshot, identifier = result.snapshot, request.identifier
     table = tables.load_table(identifier)
     inside = slice_filter(request.slice, table.schema()) if request.slice is not None else None
+    rows, rewritten = _rows(tables, request, snapshot, inside)
     facts = MaterializationMetadata(
         table=str(identifier),
-        num_rows=snapshot.count("added-records"),
+        num_rows=rows,
         snapshot_id=snapshot.snapshot_id,
         write_mode=request.mode,
         partition_key=partition_label(keys),
@@ -55,6 +58,7 @@ def describe(
     described: dict[str, Any] = {
         **_row_count(tables, request, snapshot, inside, keys),
         "dagster/table_name": facts.table,
+        "dagster/storage_kind": STORAGE_KIND,
         "dagster/uri": table.location(),
         _SCHEMA: TableSchema(
             columns=[_column(one.name, str(one.field_type), one.required, known) for one in table.schema().fields]
@@ -69,7 +73,8 @@ def describe(
         "floe/write_mode": facts.write_mode.value,
         "floe/write_id": snapshot.summary.get(WRITE_ID, ""),
         "floe/rows_added": facts.num_rows,
-        "floe/rows_removed": snapshot.count("deleted-records"),
+        "floe/rows_rewritten": rewritten,
+        "floe/rows_removed": max(0, snapshot.count("deleted-records") - rewritten),
         "floe/files_added": snapshot.count("added-data-files"),
         "floe/files_removed": snapshot.count("deleted-data-files"),
         "floe/bytes_added": snapshot.count("added-files-size"),
@@ -92,6 +97,28 @@ def describe(
         seconds.pop(moment, None)
     described["floe/seconds"] = MetadataValue.json({name: round(one, 3) for name, one in seconds.items()})
     return described
+
+
+def _rows(
+    tables: IcebergTableManager, request: WriteRequest, snapshot: SnapshotInfo, inside: BooleanExpression | None
+) -> tuple[int, int]:
+    """The rows that the data had, and the neighbours in the same files that the commit wrote again beside them."""
+    added = snapshot.count("added-records")
+    if DATA_ROWS in snapshot.summary:
+        rows = snapshot.count(DATA_ROWS)
+    elif inside is not None and request.mode is WriteMode.OVERWRITE and snapshot.count("deleted-records"):
+        rows = _count_inside(tables, request, snapshot, inside)  # the slice holds the data's rows and no others
+    else:
+        rows = added
+    return rows, max(0, added - rows)
+
+
+def _count_inside(
+    tables: IcebergTableManager, request: WriteRequest, snapshot: SnapshotInfo, inside: BooleanExpression
+) -> int:
+    columns = request.slice.columns if request.slice is not None else None
+    scan = tables.scan(request.identifier, columns=columns, row_filter=inside, snapshot_id=snapshot.snapshot_id)
+    return scan.count()
 
 
 def sensitive_columns(options: OutputOptions, declared: Mapping[str, Any]) -> set[str]:
@@ -130,14 +157,11 @@ def _row_count(
 
     Counted in the table: the rows a commit added may include neighbours that lay in the same file.
     """
-    if request.slice is None:
+    if inside is None:
         return {"dagster/row_count": snapshot.count("total-records")}
     if len(keys) > 1:
         return {}
-    scan = tables.scan(
-        request.identifier, columns=request.slice.columns, row_filter=inside, snapshot_id=snapshot.snapshot_id
-    )
-    return {"dagster/partition_row_count": scan.count()}
+    return {"dagster/partition_row_count": _count_inside(tables, request, snapshot, inside)}
 
 
 def _first_rows(

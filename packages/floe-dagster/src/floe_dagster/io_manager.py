@@ -29,7 +29,7 @@ from floe_dagster import cursors
 from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
 from floe_dagster.assets import Naming, table_of
 from floe_dagster.config import IcebergIOManagerConfig
-from floe_dagster.description import describe
+from floe_dagster.description import STORAGE_KIND, describe
 from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options, refuse_tags
 from floe_dagster.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.partitions import Partitioning, partitioning
@@ -220,6 +220,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             )
             described = {
                 "dagster/table_name": str(request.identifier),
+                "dagster/storage_kind": STORAGE_KIND,
                 "floe/snapshot_id": MetadataValue.text(snapshot_id),
             }
         context.add_output_metadata(described)

@@ -59,11 +59,13 @@ class Sample:
     """The first rows that come by, copied: they must not keep the batches alive that they came in."""
 
     def __init__(self, rows: int) -> None:
+        self.seen = 0  # of all rows
         self._wanted = rows
         self._batches: list[pa.RecordBatch] = []
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, of which some rows were noted if more are wanted."""
+        self.seen += len(batch)
         if self._wanted and len(batch):
             row_bytes = max(1, batch.nbytes // len(batch))
             rows = min(self._wanted, len(batch), max(1, _SAMPLE_BYTES // row_bytes))

@@ -13,14 +13,16 @@ from floe_core import __version__
 from floe_core.errors import ConfigurationError
 from floe_core.models import SnapshotInfo
 
-__all__ = ["WRITE_ID", "find_writes", "snapshot_info", "write_summary"]
+__all__ = ["DATA_ROWS", "WRITE_ID", "find_writes", "snapshot_info", "write_summary"]
 
 # The key in a snapshot's summary by which a write finds itself again.
 WRITE_ID = "floe.write-id"
+# How many rows a write brought, in the summary of a snapshot that also holds rows which it wrote again.
+DATA_ROWS = "floe.data-records"
 _VERSION = "floe.version"
 # Keys of a summary that mean something to Iceberg or to Floe.
 _TAKEN = re.compile(
-    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{_VERSION})$"
+    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{DATA_ROWS}|{_VERSION})$"
     r"|(added|deleted|removed|total)-|partitions\."
 )
 

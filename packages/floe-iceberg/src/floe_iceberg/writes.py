@@ -26,7 +26,7 @@ from floe_iceberg.incoming import ArrowData, Incoming, Sample, incoming
 from floe_iceberg.replacing import Replacement, replace_rows
 from floe_iceberg.schema import SchemaChange, to_iceberg_schema
 from floe_iceberg.slices import Guard, slice_filter
-from floe_iceberg.snapshots import find_writes
+from floe_iceberg.snapshots import DATA_ROWS, find_writes
 from floe_iceberg.staging import Staged, Stager
 from floe_iceberg.types import Fitting
 from floe_iceberg.upserts import merge_rows
@@ -51,7 +51,12 @@ def write(request: WriteRequest, data: ArrowData, op: Operation) -> WriteResult:
     staged, replacement, truncated = _stage(request, begun, sample)
     if truncated:
         warn("nanoseconds were cut off", table=str(request.identifier), values=truncated)
-    summary = {**request.summary, **({TRUNCATED: str(truncated)} if truncated else {})}
+    rewritten = sum(file.record_count for file in staged.files) != sample.seen
+    summary = {
+        **request.summary,
+        **({TRUNCATED: str(truncated)} if truncated else {}),
+        **({DATA_ROWS: str(sample.seen)} if rewritten else {}),
+    }
     commit = Commit(request, begun.schema, summary, staged, replacement, op)
     result = commit.run(begun.table, begun.transaction, begun.change)
     return replace(result, sample=sample.taken())

@@ -114,7 +114,7 @@ def _is_own(path: Path) -> bool:
     """Is it neither Python's, nor installed, nor Floe's?"""
     if not path.is_absolute() or any(part in _INSTALLED for part in path.parts):
         return False
-    return not any(path.is_relative_to(folder) for folder in (sysconfig.get_path("stdlib"), *_floe_folders()))
+    return not any(path.is_relative_to(folder) for folder in (Path(sysconfig.get_path("stdlib")), *_floe_folders()))
 
 
 def _floe_folders() -> list[Path]:

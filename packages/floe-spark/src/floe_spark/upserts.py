@@ -28,8 +28,8 @@ _EXAMPLES = 3
 _ATTEMPTS = 5
 
 
-def keyed(frame: DataFrame, request: WriteRequest, *schemas: Schema) -> DataFrame:
-    """The frame computed once, its keys checked: each is there, and none stands twice.
+def keyed(frame: DataFrame, request: WriteRequest, *schemas: Schema) -> tuple[DataFrame, int]:
+    """The frame computed once and its number of rows, its keys checked: each is there, and none stands twice.
 
     Spark asks the source of a MERGE more than once, and for the keys once more: of rand(), a clock or a source that
     changes, each time would see other rows.
@@ -41,11 +41,11 @@ def keyed(frame: DataFrame, request: WriteRequest, *schemas: Schema) -> DataFram
         if unknown:
             raise ConfigurationError(f"keys: '{request.identifier}' has {unknown}. Nothing was written")
     rows = frame.localCheckpoint()
-    _check_keys(rows, request)
-    return rows
+    return rows, _checked(rows, request)
 
 
-def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
+def _checked(rows: DataFrame, request: WriteRequest) -> int:
+    """The number of rows, each of which has a key of its own."""
     columns = [F.col(quoted(key)) for key in request.keys]
     counted = rows.groupBy(*columns).agg(F.count(F.lit(1)).alias("__rows"))
     missing = F.greatest(*(column.isNull() for column in columns), F.lit(False))
@@ -54,9 +54,12 @@ def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
     nan = reduce(or_, (F.isnan(F.col(quoted(key))) for key in request.keys if key.lower() in floats), F.lit(False))
     twice = ~missing & ~nan & (F.col("__rows") > 1)
     totals = counted.agg(
-        F.sum(F.when(missing, F.col("__rows"))), F.sum(F.when(nan, F.col("__rows"))), F.count(F.when(twice, 1))
+        F.sum(F.when(missing, F.col("__rows"))),
+        F.sum(F.when(nan, F.col("__rows"))),
+        F.count(F.when(twice, 1)),
+        F.sum(F.col("__rows")),
     ).collect()[0]
-    without, nans, repeated = (int(one or 0) for one in totals)
+    without, nans, repeated, count = (int(one or 0) for one in totals)
     problems = []
     if without:
         which = f" ({_examples(counted.where(missing), request.keys)})" if len(request.keys) > 1 else ""
@@ -71,6 +74,7 @@ def _check_keys(rows: DataFrame, request: WriteRequest) -> None:
             f"the data cannot be upserted into '{request.identifier}' by {', '.join(request.keys)}: "
             f"{'; '.join(problems)}. Every row needs a key of its own. Nothing was written"
         )
+    return count
 
 
 def _examples(counted: DataFrame, keys: Sequence[str]) -> str:

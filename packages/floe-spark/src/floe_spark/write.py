@@ -32,7 +32,7 @@ from floe_iceberg.layout import partition_spec
 from floe_iceberg.locations import LOCATION
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
-from floe_iceberg.snapshots import find_writes, write_summary
+from floe_iceberg.snapshots import DATA_ROWS, find_writes, write_summary
 from floe_iceberg.timestamps import disorder
 from floe_iceberg.write_request import (
     WriteRequest,
@@ -179,7 +179,7 @@ def _create(request: WriteRequest, source: Source, op: Operation) -> WriteResult
     if columns is None:
         return _create_empty_first(request, source, schema, op)
     if request.mode is WriteMode.UPSERT:
-        rows = keyed(frame, request, schema)
+        rows, _count = keyed(frame, request, schema)
         _refuse_strays(_guard(request, rows, schema))
     else:
         rows = frame if guard is None else guard.guarded()
@@ -248,7 +248,11 @@ def _write_existing(request: WriteRequest, source: Source, table: Table, op: Ope
     if request.dynamic_partitions:
         refuse_unpartitioned(request, table)
     base = base_of(request, source.given, table)
-    rows = keyed(frame, request, schema, table.schema()) if request.mode is WriteMode.UPSERT else frame
+    rows = frame
+    if request.mode is WriteMode.UPSERT:
+        rows, count = keyed(frame, request, schema, table.schema())
+        # A MERGE writes neighbours again, which nobody can tell from the data's rows afterwards.
+        request = replace(request, summary={**request.summary, DATA_ROWS: str(count)})
     change = manager.evolve_for(identifier, schema, table=table, evolve=request.evolve)
     if change:
         op.event("evolving")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 import click
 
@@ -192,14 +192,21 @@ def print_warning(message: str) -> None:
 def plain_warnings(root: Path) -> Iterator[None]:
     """Print Python's warnings as lines of the command, with the place where the project has one."""
 
-    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_more: Any) -> None:
-        del category
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        del category, file, line
         path = Path(filename)
         inside = path.is_absolute() and path.is_relative_to(root) and "site-packages" not in path.parts
         print_warning(f"{path.relative_to(root)}:{lineno}: {message}" if inside else str(message))
 
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = show  # restored at the end of the block
         yield
 
 
