@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.table import IncrementalAppendScan, Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
@@ -16,6 +17,7 @@ from floe_iceberg.counted_reads import CountedReads
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot
 from floe_iceberg.scans import selected
+from floe_iceberg.streaming import stream
 
 __all__ = ["refuse_past", "scan_appends"]
 
@@ -52,7 +54,14 @@ def scan_appends(
     return _CountedChanges.of(planned, str(identifier), row_filter)
 
 
-class _CountedChanges(CountedReads, IncrementalAppendScan):
+class _Appends(IncrementalAppendScan):
+    """PyIceberg's, read in bounded memory."""
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        return stream(self, self.plan_files())
+
+
+class _CountedChanges(CountedReads, _Appends):
     """A scan whose reads are spans."""
 
     _span_name = "iceberg.scan_changes"

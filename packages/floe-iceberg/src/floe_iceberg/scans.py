@@ -22,6 +22,7 @@ from floe_iceberg.counted_reads import CountedReads
 from floe_iceberg.errors import translated
 from floe_iceberg.filters import condition_of
 from floe_iceberg.refs import known_snapshot, snapshot_at
+from floe_iceberg.streaming import stream
 
 __all__ = ["scan", "selected"]
 
@@ -64,7 +65,12 @@ class _Scan(DataScan):
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         self._refuse_uuids()
         with self._translated():
-            reader = super().to_arrow_batch_reader(dictionary_columns)
+            # Dictionaries are PyIceberg's own matter; it reads every file ahead.
+            reader = (
+                super().to_arrow_batch_reader(dictionary_columns)
+                if dictionary_columns
+                else stream(self, self.plan_files())
+            )
         return pa.RecordBatchReader.from_batches(reader.schema, self._each(reader))
 
     def count(self) -> int:
