@@ -120,3 +120,28 @@ def test_files_partitions_and_history_are_arrow_tables(manager: IcebergTableMana
     assert inspected.manifests().num_rows == 3
     assert set(inspected.refs()["name"].to_pylist()) == {"main", "v1"}
     assert inspected.history().num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("row_filter", "expected"),
+    [
+        ("f > 1e300", [1e301]),
+        ("f < -1.5E+10", [-1e11]),
+        ("f > 0 AND f < 2.5e-3", [0.001]),
+        ("f IN (1e-3, 1e301)", [0.001, 1e301]),
+        ("f > 1e-999999999", [0.001, 7.0, 1e301]),
+        ("n = 1e3", [7.0]),
+        ("note = '1e3' AND \"e1\" = 2", [7.0]),
+    ],
+)
+def test_a_filter_takes_numbers_with_an_exponent(tmp_path: Path, row_filter: str, expected: list[float]) -> None:
+    opened = open_manager(tmp_path)
+    floats = [-1e11, 0.001, 7.0, 1e301]
+    data = pa.table({"f": floats, "n": [1, 2, 1000, 3], "note": ["a", "b", "1e3", "c"], "e1": [1, 2, 2, 3]})
+    opened.write_data(T, data, mode="append")
+    assert sorted(opened.scan(T, row_filter=row_filter).to_arrow()["f"].to_pylist()) == expected
+
+
+def test_an_exponent_beyond_every_double_is_refused(manager: IcebergTableManager) -> None:
+    with pytest.raises(ConfigurationError, match="1e400 is larger than any double"):
+        manager.scan(T, row_filter="n > 1e400")

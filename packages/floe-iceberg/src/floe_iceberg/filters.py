@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -57,7 +58,7 @@ def condition_of(
             f"{argument} is a {type(row_filter).__name__}; write a text like {_EXAMPLE}, or an expression of PyIceberg"
         )
     try:
-        parsed = language.parse(row_filter) if isinstance(row_filter, str) else row_filter
+        parsed = language.parse(_without_exponents(row_filter)) if isinstance(row_filter, str) else row_filter
     except ParseException as exc:
         raise ConfigurationError(
             f"{argument} {row_filter!r} cannot be read at character {exc.column}; write it like {_EXAMPLE}"
@@ -71,6 +72,32 @@ def condition_of(
         )
     # Without NOT, so that nobody has to think of what is neither true nor false.
     return visit(rewrite_not(parsed), _InSql(schema))
+
+
+# A text in quotes, which is passed over, or a number with an exponent, which PyIceberg's grammar does not have.
+_EXPONENT = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])(?P<number>(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+)(?![\w.])"""
+)
+_WHOLE_DIGITS = 18  # as many as any long has
+
+
+def _without_exponents(row_filter: str) -> str:
+    """The same filter with 1e300 written out."""
+
+    def written_out(found: re.Match[str]) -> str:
+        number = found["number"]
+        if number is None:
+            return found[0]
+        value = Decimal(number)
+        if not math.isfinite(float(value)):
+            raise ValueError(f"{number} is larger than any double")
+        if float(value) == 0.0:  # written out, 1e-999999999 would fill the memory
+            return "0.0"
+        text = format(value, "f")
+        whole = "." not in text
+        return f"{text}.0" if whole and len(text) > _WHOLE_DIGITS else text
+
+    return _EXPONENT.sub(written_out, row_filter)
 
 
 def is_negative(condition: BooleanExpression) -> bool:
