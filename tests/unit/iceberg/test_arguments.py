@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.lakes import open_manager
 
-from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError, PluginError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
 from floe_core.redaction import protect
@@ -80,12 +80,47 @@ def test_a_scan_names_the_argument_that_is_wrong(manager: IcebergTableManager, k
         manager.scan(T, **options)
 
 
-def test_a_text_is_no_identifier(manager: IcebergTableManager) -> None:
-    said: Any = "bronze.orders"
-    with pytest.raises(ConfigurationError, match=r"identifier is a str; write TableIdentifier\.from_string"):
+def test_a_number_is_no_identifier(manager: IcebergTableManager) -> None:
+    said: Any = 7
+    with pytest.raises(ConfigurationError, match=r"identifier is a int; write 'bronze\.orders'"):
         manager.write_data(said, DATA, mode="append")
-    with pytest.raises(ConfigurationError, match=r"identifier is a str; write TableIdentifier\.from_string"):
-        manager.scan(said)
+    with pytest.raises(ConfigurationError, match="table 'orders' has no namespace"):
+        manager.load_table("orders")
+
+
+def test_every_method_takes_a_text_and_a_table_of_pyiceberg_as_identifier(manager: IcebergTableManager) -> None:
+    manager.create_namespace("bronze.raw")
+    assert manager.namespace_exists("bronze.raw")
+    assert [str(one) for one in manager.list_namespaces("bronze")] == ["bronze.raw"]
+    assert manager.update_namespace("bronze.raw", set={"owner": "me"})["owner"] == "me"
+    assert manager.load_namespace("bronze.raw").properties["owner"] == "me"
+    manager.drop_namespace("bronze.raw")
+    created = manager.create_table("bronze.orders", DATA.schema)
+    for said in ("bronze.orders", created):
+        first = manager.write_data(said, DATA, mode="append").snapshot_id
+        assert manager.table_exists(said)
+        manager.create_tag(said, "v1")
+        manager.create_branch(said, "audit")
+        manager.fast_forward(said, "audit", remove=True)
+        manager.evolve_schema(said, RenameColumn("note", "text"))
+        manager.evolve_schema(said, RenameColumn("text", "note"))
+        manager.evolve_partitions(said, [])
+        manager.rollback_to_snapshot(said, first)
+        manager.remove_tag(said, "v1")
+        assert manager.current_snapshot(said) is not None
+        assert manager.scan(said).count() == manager.load_table(said).scan().count()
+        assert manager.scan_changes(said, since=first).to_arrow().num_rows == 0
+        assert manager.inspect(said).files().num_rows == len(manager.list_snapshots(said))
+        with pytest.raises(PluginError, match="done by Spark"):  # the identifier is taken, an engine is missing
+            manager.expire_snapshots(said, older_than_days=7)
+        with pytest.raises(PluginError, match="done by Spark"):
+            manager.compact_table(said)
+    assert [str(one) for one in manager.list_tables("bronze")] == ["bronze.orders"]
+    renamed = manager.rename_table("bronze.orders", "bronze.sales")
+    metadata = renamed.metadata_location
+    manager.drop_table(renamed)
+    manager.register_table("bronze.again", metadata)
+    assert manager.scan("bronze.again").count() == 4
 
 
 def test_a_text_is_one_key_and_one_column(manager: IcebergTableManager) -> None:

@@ -7,22 +7,29 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeVar
 
+from pyiceberg.table import Table
+
 from floe_core.errors import ConfigurationError
-from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 
 __all__ = [
-    "check_identifier",
+    "NamespaceName",
+    "TableName",
     "check_limit",
     "check_moment",
     "check_slice",
     "check_snapshot_id",
     "check_transforms",
     "choice",
+    "identifier_of",
     "names_of",
+    "namespace_of",
     "property_texts",
 ]
 
+TableName = TableIdentifier | str | Table
+NamespaceName = Namespace | str
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -54,11 +61,28 @@ def property_texts(said: Mapping[str, object], argument: str) -> dict[str, str]:
     return texts
 
 
-def check_identifier(said: object) -> None:
-    if not isinstance(said, TableIdentifier):
-        raise ConfigurationError(
-            f"identifier is a {type(said).__name__}; write TableIdentifier.from_string('bronze.orders')"
-        )
+def identifier_of(said: TableName) -> TableIdentifier:
+    """The identifier of a table: itself, as a text such as `bronze.orders`, or of a table that PyIceberg loaded."""
+    if isinstance(said, TableIdentifier):
+        return said
+    if isinstance(said, str):
+        return TableIdentifier.from_string(said)
+    if isinstance(said, Table):
+        return TableIdentifier.from_string(".".join(said.name()))
+    raise ConfigurationError(
+        f"identifier is a {type(said).__name__}; write 'bronze.orders', or TableIdentifier.from_string('bronze.orders')"
+    )
+
+
+def namespace_of(said: NamespaceName) -> Namespace:
+    """A namespace, itself or as a text such as `bronze.raw`."""
+    if isinstance(said, Namespace):
+        return said
+    if isinstance(said, str):
+        return Namespace.from_string(said)
+    raise ConfigurationError(
+        f"namespace is a {type(said).__name__}; write 'bronze.raw', or Namespace.from_string('bronze.raw')"
+    )
 
 
 def check_slice(said: object) -> None:

@@ -15,7 +15,7 @@ from floe_core.maintenance import CompactReport, ExpireReport, ManifestsReport, 
 from floe_core.plugins import create_compute_plugin
 from floe_core.policy import CompactionStrategy
 from floe_core.ports import ComputePlugin
-from floe_iceberg.arguments import check_identifier, choice, names_of
+from floe_iceberg.arguments import TableName, choice, identifier_of, names_of
 from floe_iceberg.leases import Tables, leased
 
 __all__ = ["PhysicalMaintenance"]
@@ -31,7 +31,7 @@ class PhysicalMaintenance(Tables, Protocol):
 
     def expire_snapshots(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         older_than_days: float = 7,
         *,
         keep_last: int | None = None,
@@ -43,6 +43,7 @@ class PhysicalMaintenance(Tables, Protocol):
         Args:
             keep_last: Snapshots of each branch that stay however old; by default as the table says, or 1.
         """
+        identifier = identifier_of(identifier)
         if not _is_number(older_than_days) or older_than_days <= 0:
             raise ConfigurationError(
                 f"older_than_days is {older_than_days!r}; it must be a number of days over 0. Nothing was expired"
@@ -58,7 +59,7 @@ class PhysicalMaintenance(Tables, Protocol):
 
     def compact_table(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         strategy: CompactionStrategy | str = CompactionStrategy.BIN_PACK,
         *,
         columns: Sequence[str] = (),
@@ -74,6 +75,7 @@ class PhysicalMaintenance(Tables, Protocol):
             target_file_size: In bytes; by default as the table says.
             min_files: As many small files of a partition are worth it.
         """
+        identifier = identifier_of(identifier)
         chosen = choice(CompactionStrategy, strategy, "strategy")
         if slice is not None and not isinstance(slice, TableSlice):
             raise ConfigurationError(f"slice is {slice!r}; it must be a TableSlice. Nothing was compacted")
@@ -90,19 +92,20 @@ class PhysicalMaintenance(Tables, Protocol):
                 min_files=min_files,
             )
 
-    def rewrite_manifests(self, identifier: TableIdentifier) -> ManifestsReport:
+    def rewrite_manifests(self, identifier: TableName) -> ManifestsReport:
         """List the same files in fewer manifests, sorted by partition."""
+        identifier = identifier_of(identifier)
         with self._maintained(identifier) as compute:
             return compute.rewrite_manifests(identifier)
 
     def remove_orphans(
-        self, identifier: TableIdentifier, older_than_days: float = 3, *, dry_run: bool = True
+        self, identifier: TableName, older_than_days: float = 3, *, dry_run: bool = True
     ) -> OrphansReport:
         """Delete files below the table's location that nothing refers to; `dry_run` only tells which.
 
         Longer than the longest write takes, and never less than a day: a write's files are nobody's until it commits.
         """
-        check_identifier(identifier)
+        identifier = identifier_of(identifier)
         if not _is_number(older_than_days) or older_than_days < 1:
             raise ConfigurationError(
                 f"older_than_days is {older_than_days!r}; it must be 1 or more: the files of a write that is still "
@@ -114,15 +117,15 @@ class PhysicalMaintenance(Tables, Protocol):
         with self._maintained(identifier) as compute:
             return compute.remove_orphans(identifier, older_than=moment, dry_run=False)
 
-    def compute_statistics(self, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport:
+    def compute_statistics(self, identifier: TableName, *, columns: Sequence[str] = ()) -> StatisticsReport:
         """Count distinct values, for engines that plan joins by them."""
+        identifier = identifier_of(identifier)
         with self._maintained(identifier) as compute:
             return compute.compute_statistics(identifier, columns=names_of(columns, "columns"))
 
     @contextmanager
     def _maintained(self, identifier: TableIdentifier) -> Iterator[ComputePlugin]:
         """The engine, while nobody else maintains the table."""
-        check_identifier(identifier)
         compute = self.require_compute()
         if self.load_table(identifier).current_snapshot() is None:
             yield compute  # there is nothing yet that two could disturb

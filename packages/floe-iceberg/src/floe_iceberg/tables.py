@@ -39,12 +39,15 @@ from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import note, observe, operation, warn
 from floe_iceberg import refs
 from floe_iceberg.arguments import (
-    check_identifier,
+    NamespaceName,
+    TableName,
     check_slice,
     check_snapshot_id,
     check_transforms,
     choice,
+    identifier_of,
     names_of,
+    namespace_of,
     property_texts,
 )
 from floe_iceberg.changes import ColumnChange, apply_changes
@@ -150,12 +153,13 @@ class IcebergTableManager(PhysicalMaintenance):
     def _namespaces(self) -> Namespaces:
         return Namespaces(self._catalog, self.catalog_plugin)
 
-    def ensure_namespace(self, namespace: Namespace) -> None:
+    def ensure_namespace(self, namespace: NamespaceName) -> None:
         """Create the namespace and its parents where they are missing."""
+        namespace = namespace_of(namespace)
         self._namespaces.ensure(namespace)
 
     def create_namespace(
-        self, namespace: Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+        self, namespace: NamespaceName, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> bool:
         """Create a namespace and its missing parents; True if it was not there before.
 
@@ -165,22 +169,26 @@ class IcebergTableManager(PhysicalMaintenance):
             if_not_exists: Leave one that is there with other properties alone instead of raising
                 NamespaceAlreadyExistsError.
         """
+        namespace = namespace_of(namespace)
         return self._namespaces.create(namespace, properties or {}, if_not_exists=if_not_exists)
 
-    def namespace_exists(self, namespace: Namespace) -> bool:
+    def namespace_exists(self, namespace: NamespaceName) -> bool:
+        namespace = namespace_of(namespace)
         return self._namespaces.exists(namespace)
 
-    def list_namespaces(self, parent: Namespace | None = None, *, recursive: bool = False) -> list[Namespace]:
+    def list_namespaces(self, parent: NamespaceName | None = None, *, recursive: bool = False) -> list[Namespace]:
         """The namespaces directly in `parent`, or the outermost ones; `recursive` adds all that are below them."""
+        parent = namespace_of(parent) if parent is not None else None
         return self._namespaces.below(parent, recursive=recursive)
 
-    def load_namespace(self, namespace: Namespace) -> NamespaceInfo:
+    def load_namespace(self, namespace: NamespaceName) -> NamespaceInfo:
         """Its properties, those that the catalog gave it included, and the names of its tables."""
+        namespace = namespace_of(namespace)
         return self._namespaces.load(namespace)
 
     def update_namespace(
         self,
-        namespace: Namespace,
+        namespace: NamespaceName,
         *,
         set: Mapping[str, str] | None = None,  # noqa: A002 - the verb of SQL; the builtin is not needed here
         remove: Collection[str] = (),
@@ -190,15 +198,17 @@ class IcebergTableManager(PhysicalMaintenance):
         One step on the embedded catalog; on a catalog server two requests, set before remove. If the second fails, the
         error names what was set, and the same update may be repeated.
         """
+        namespace = namespace_of(namespace)
         return self._namespaces.update(namespace, set or {}, remove)
 
-    def drop_namespace(self, namespace: Namespace) -> None:
+    def drop_namespace(self, namespace: NamespaceName) -> None:
         """Remove an empty namespace; one that holds something, even since a moment, stays with its properties."""
+        namespace = namespace_of(namespace)
         self._namespaces.drop(namespace)
 
     def create_table(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         schema: Schema | pa.Schema,
         *,
         partition_by: Sequence[PartitionTransform] = (),
@@ -217,6 +227,7 @@ class IcebergTableManager(PhysicalMaintenance):
                 it. The property `location` means the same.
             if_not_exists: Return the table that is there instead of raising TableAlreadyExistsError.
         """
+        identifier = identifier_of(identifier)
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
         problems = name_problems(fields, "the schema")
         if problems:
@@ -247,13 +258,14 @@ class IcebergTableManager(PhysicalMaintenance):
 
     def begin_table(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         schema: Schema,
         *,
         partition_by: Sequence[PartitionTransform] = (),
         properties: Mapping[str, str] | None = None,
     ) -> CreateTableTransaction:
         """A transaction that creates the table together with its first rows."""
+        identifier = identifier_of(identifier)
         with translated("create_table", identifier):
             self.ensure_namespace(Namespace(levels=identifier.namespace))
             location, merged = self.placed(identifier, properties or {})
@@ -282,8 +294,9 @@ class IcebergTableManager(PhysicalMaintenance):
             merged[PLACED] = location
         return location, merged
 
-    def new_location(self, identifier: TableIdentifier) -> str | None:
+    def new_location(self, identifier: TableName) -> str | None:
         """Where a new table of this name goes unless its creator asks for another place."""
+        identifier = identifier_of(identifier)
         namespace = str(Namespace(levels=identifier.namespace))
         location = self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(namespace))
         if location is None or not is_taken(self.storage_plugin.get_pyiceberg_fileio(), location):
@@ -297,7 +310,7 @@ class IcebergTableManager(PhysicalMaintenance):
 
     def write_data(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         data: ArrowData,
         *,
         mode: WriteMode | str,
@@ -338,7 +351,7 @@ class IcebergTableManager(PhysicalMaintenance):
             allow_empty: Let no rows replace all rows of a table.
             truncate_nanoseconds: Cut off what is finer than a microsecond, and count it in the snapshot's summary.
         """
-        check_identifier(identifier)
+        identifier = identifier_of(identifier)
         check_slice(slice)
         check_transforms(partition_by)
         check_snapshot_id(validate_from, "validate_from")
@@ -383,8 +396,10 @@ class IcebergTableManager(PhysicalMaintenance):
             )
             return replace(result, seconds=op.seconds())
 
-    def rename_table(self, identifier: TableIdentifier, to: TableIdentifier) -> Table:
+    def rename_table(self, identifier: TableName, to: TableName) -> Table:
         """Give a table another name; its files stay where they are."""
+        identifier = identifier_of(identifier)
+        to = identifier_of(to)
         with operation("iceberg.rename_table", table=str(identifier), to=str(to)):
             self.load_table(identifier)  # before a namespace is made for what does not exist
             self.ensure_namespace(Namespace(levels=to.namespace))
@@ -398,11 +413,12 @@ class IcebergTableManager(PhysicalMaintenance):
                     f"table '{to}' exists already, so '{identifier}' keeps its name; choose another", detail=exc.detail
                 ) from exc
 
-    def register_table(self, identifier: TableIdentifier, metadata_location: str) -> Table:
+    def register_table(self, identifier: TableName, metadata_location: str) -> Table:
         """Take a table into the catalog whose files are there already; its newest metadata file says which.
 
         Registering a table under a second name lets the two drift apart: each goes on from here with the same files.
         """
+        identifier = identifier_of(identifier)
         with (
             operation("iceberg.register_table", table=str(identifier), metadata_location=shown(metadata_location)),
             translated("register_table", identifier),
@@ -417,8 +433,9 @@ class IcebergTableManager(PhysicalMaintenance):
             except BadRequestError as exc:
                 raise refusal(metadata_location, identifier, f"was refused by the catalog: {shown(exc)}") from exc
 
-    def load_table(self, identifier: TableIdentifier) -> Table:
+    def load_table(self, identifier: TableName) -> Table:
         """The table as it is now."""
+        identifier = identifier_of(identifier)
         with (
             operation("iceberg.load_table", table=str(identifier)) as op,
             translated("load_table", identifier),
@@ -436,30 +453,34 @@ class IcebergTableManager(PhysicalMaintenance):
             note("table_loaded", table=str(identifier), snapshot_id=snapshot_id)
             return table
 
-    def find_table(self, identifier: TableIdentifier) -> Table | None:
+    def find_table(self, identifier: TableName) -> Table | None:
         """The table as it is now, or None."""
+        identifier = identifier_of(identifier)
         try:
             with translated("load_table", identifier):
                 return self._catalog.load_table((*identifier.namespace, identifier.name))
         except TableNotFoundError:
             return None
 
-    def table_exists(self, identifier: TableIdentifier) -> bool:
+    def table_exists(self, identifier: TableName) -> bool:
+        identifier = identifier_of(identifier)
         return self.find_table(identifier) is not None
 
-    def list_tables(self, namespace: Namespace) -> list[TableIdentifier]:
+    def list_tables(self, namespace: NamespaceName) -> list[TableIdentifier]:
+        namespace = namespace_of(namespace)
         return self._namespaces.tables(namespace)
 
     def neighbours(self) -> Neighbours:
         """The other tables of the catalog, as they are from now on when first asked about."""
         return Neighbours(self._catalog, self._namespaces.every_table)
 
-    def drop_table(self, identifier: TableIdentifier, *, purge: bool = False) -> None:
+    def drop_table(self, identifier: TableName, *, purge: bool = False) -> None:
         """Remove the table from the catalog; `purge` deletes the files that its metadata leads to, and sees them gone.
 
         A catalog server does not tell whether a table is registered a second time: purging one name takes the files
         of the other. An SQLite or PostgreSQL catalog refuses it, whatever the name of the other table's catalog is.
         """
+        identifier = identifier_of(identifier)
         with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
             if not purge:
                 self.catalog_plugin.drop_table(str(identifier))
@@ -483,13 +504,14 @@ class IcebergTableManager(PhysicalMaintenance):
             finish_purge(table.io, files, identifier)
             op.set(files=len(files))
 
-    def list_snapshots(self, identifier: TableIdentifier) -> list[SnapshotInfo]:
+    def list_snapshots(self, identifier: TableName) -> list[SnapshotInfo]:
         """All snapshots, oldest first."""
+        identifier = identifier_of(identifier)
         return [snapshot_info(snapshot) for snapshot in self.load_table(identifier).snapshots()]
 
     def scan(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         *,
         columns: Sequence[str] | None = None,
         row_filter: str | BooleanExpression | None = None,
@@ -503,7 +525,7 @@ class IcebergTableManager(PhysicalMaintenance):
         Columns and filter are pushed down; at most one of `snapshot_id`, `as_of` and `ref` names a moment of the past,
         and then columns have the names they had.
         """
-        check_identifier(identifier)
+        identifier = identifier_of(identifier)
         with (
             operation("iceberg.plan_scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
             translated("scan", identifier),
@@ -521,7 +543,7 @@ class IcebergTableManager(PhysicalMaintenance):
 
     def scan_changes(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         *,
         since: int,
         until: int | None = None,
@@ -533,6 +555,7 @@ class IcebergTableManager(PhysicalMaintenance):
         Rows that were replaced or deleted in between are not told; a warning counts the snapshots that did so. A
         `since` that expired is an error: read the whole table once, and go on from the snapshot that you read.
         """
+        identifier = identifier_of(identifier)
         with (
             operation("iceberg.plan_scan", table=str(identifier), since=since, until=until, columns=columns),
             translated("scan_changes", identifier),
@@ -546,12 +569,14 @@ class IcebergTableManager(PhysicalMaintenance):
                 row_filter=row_filter,
             )
 
-    def inspect(self, identifier: TableIdentifier) -> InspectTable:
+    def inspect(self, identifier: TableName) -> InspectTable:
         """Files, partitions, manifests, refs and history, each as Arrow: `inspect(table).files()`."""
+        identifier = identifier_of(identifier)
         return self.load_table(identifier).inspect
 
-    def find_write(self, identifier: TableIdentifier, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
+    def find_write(self, identifier: TableName, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
         """The snapshot a write made, or None if it did not commit."""
+        identifier = identifier_of(identifier)
         return next(iter(find_writes(self.load_table(identifier), write_id, branch=branch)), None)
 
     def _is_placed_by_catalog(self, identifier: TableIdentifier) -> bool:
@@ -559,8 +584,9 @@ class IcebergTableManager(PhysicalMaintenance):
         namespace_uri = self.storage_plugin.get_warehouse_uri(str(Namespace(levels=identifier.namespace)))
         return self.catalog_plugin.table_location(identifier, namespace_uri) is None
 
-    def refuse_moved(self, table: Table, identifier: TableIdentifier) -> None:
+    def refuse_moved(self, table: Table, identifier: TableName) -> None:
         """A local lake that was moved or copied still points to where it was: writing here would write there."""
+        identifier = identifier_of(identifier)
         if self._is_placed_by_catalog(identifier):
             return
         warehouse = self.storage_plugin.get_warehouse_uri()
@@ -577,73 +603,83 @@ class IcebergTableManager(PhysicalMaintenance):
                 f"floe.yaml to the folder with the tables, if they are to be used from here"
             )
 
-    def repair_timestamps(self, table: Table, identifier: TableIdentifier) -> Table:
+    def repair_timestamps(self, table: Table, identifier: TableName) -> Table:
         """Sort the timestamps of a table that Spark cannot load, as every commit to a catalog database does.
 
         A catalog server keeps the log itself; where the commit changes nothing, the table is refused with the reason.
         """
+        identifier = identifier_of(identifier)
         with translated("repair", identifier), table.transaction() as changes:
             changes.set_properties({REPAIRED_AT: str(now_ms())})
         repaired = self.load_table(identifier)
         refuse_disorder(repaired.metadata, identifier)
         return repaired
 
-    def current_snapshot(self, identifier: TableIdentifier) -> SnapshotInfo | None:
+    def current_snapshot(self, identifier: TableName) -> SnapshotInfo | None:
         """The head of the table; None before its first write."""
+        identifier = identifier_of(identifier)
         head = self.load_table(identifier).current_snapshot()
         return snapshot_info(head) if head else None
 
     def create_tag(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         tag: str,
         *,
         snapshot_id: int | None = None,
         max_ref_age: timedelta | None = None,
     ) -> None:
         """Name a snapshot, by default the head: expiry keeps it until the tag is older than `max_ref_age`."""
+        identifier = identifier_of(identifier)
         with self._changing("create_tag", identifier, ref=tag) as table:
             refs.create_ref(table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
 
-    def move_tag(self, identifier: TableIdentifier, tag: str, snapshot_id: int) -> None:
+    def move_tag(self, identifier: TableName, tag: str, snapshot_id: int) -> None:
         """Let a tag point to this snapshot, whether it is there yet or not, unless somebody else moves it meanwhile."""
+        identifier = identifier_of(identifier)
         with self._changing("move_tag", identifier, ref=tag) as table:
             refs.move_tag(table, identifier, tag, snapshot_id)
 
     def create_branch(
         self,
-        identifier: TableIdentifier,
+        identifier: TableName,
         branch: str,
         *,
         snapshot_id: int | None = None,
         max_ref_age: timedelta | None = None,
     ) -> None:
         """Let a branch begin at a snapshot, by default the head; expiry removes it once older than `max_ref_age`."""
+        identifier = identifier_of(identifier)
         with self._changing("create_branch", identifier, ref=branch) as table:
             refs.create_ref(
                 table, identifier, branch, SnapshotRefType.BRANCH, snapshot_id=snapshot_id, max_age=max_ref_age
             )
 
-    def remove_tag(self, identifier: TableIdentifier, tag: str) -> None:
+    def remove_tag(self, identifier: TableName, tag: str) -> None:
+        identifier = identifier_of(identifier)
         with self._changing("remove_tag", identifier, ref=tag) as table:
             refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
 
-    def remove_branch(self, identifier: TableIdentifier, branch: str) -> None:
+    def remove_branch(self, identifier: TableName, branch: str) -> None:
+        identifier = identifier_of(identifier)
         with self._changing("remove_branch", identifier, ref=branch) as table:
             refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
 
-    def fast_forward(self, identifier: TableIdentifier, branch: str, *, remove: bool = False) -> None:
+    def fast_forward(self, identifier: TableName, branch: str, *, remove: bool = False) -> None:
         """Publish a branch: main becomes its head, if main did not move since the branch began."""
+        identifier = identifier_of(identifier)
         with self._changing("fast_forward", identifier, ref=branch) as table:
             refs.fast_forward(table, identifier, branch, remove=remove)
 
-    def rollback_to_snapshot(self, identifier: TableIdentifier, snapshot_id: int) -> None:
+    def rollback_to_snapshot(self, identifier: TableName, snapshot_id: int) -> None:
         """Make an earlier snapshot of the table's history its head again; nothing is deleted."""
+        identifier = identifier_of(identifier)
         with self._changing("rollback", identifier, snapshot_id=snapshot_id) as table:
             refs.move_main(table, identifier, snapshot_id)
 
-    def rollback_to_timestamp(self, identifier: TableIdentifier, moment: datetime) -> None:
+    def rollback_to_timestamp(self, identifier: TableName, moment: datetime) -> None:
         """Make the snapshot that was current at a moment the head again."""
+        identifier = identifier_of(identifier)
         with self._changing("rollback", identifier, timestamp=moment) as table:
             refs.move_main(table, identifier, refs.snapshot_at(table, identifier, moment).snapshot_id)
 
@@ -653,22 +689,24 @@ class IcebergTableManager(PhysicalMaintenance):
             yield self.load_table(identifier)
 
     def evolve_schema(
-        self, identifier: TableIdentifier, *changes: ColumnChange, allow_incompatible_changes: bool = False
+        self, identifier: TableName, *changes: ColumnChange, allow_incompatible_changes: bool = False
     ) -> Schema:
         """Change the schema as told, all in one commit: `evolve_schema(t, AddColumn("phone", pa.string()))`.
 
         Dropping a column and making one required need `allow_incompatible_changes`.
         """
+        identifier = identifier_of(identifier)
         with self._changing("evolve_schema", identifier, change=changes) as table:
             return apply_changes(table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes)
 
     def evolve_for(
-        self, identifier: TableIdentifier, data: Schema, *, table: Table | None = None, evolve: bool = True
+        self, identifier: TableName, data: Schema, *, table: Table | None = None, evolve: bool = True
     ) -> SchemaChange:
         """Make the table take this data: add and widen columns, or refuse and name every field in the way.
 
         `table` is the table as the caller has just loaded it, to save a look.
         """
+        identifier = identifier_of(identifier)
         for attempt in _on_conflict():
             with attempt:
                 current = table if table and attempt.retry_state.attempt_number == 1 else self.load_table(identifier)
@@ -682,13 +720,12 @@ class IcebergTableManager(PhysicalMaintenance):
                         apply_change(current, change)
         return change
 
-    def evolve_partitions(
-        self, identifier: TableIdentifier, partition_by: Sequence[PartitionTransform]
-    ) -> PartitionSpec:
+    def evolve_partitions(self, identifier: TableName, partition_by: Sequence[PartitionTransform]) -> PartitionSpec:
         """Partition what is written from now on in another way, or not at all; files that are there stay as they are.
 
         A field that is there already keeps its name, unless the transform gives it one.
         """
+        identifier = identifier_of(identifier)
         for attempt in _on_conflict():
             with attempt, self._changing("evolve_partitions", identifier, partition_by=partition_by) as table:
                 spec = replace_spec(table, identifier, partition_by)

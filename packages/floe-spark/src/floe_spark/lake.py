@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import FloeError, FloeStorageError
-from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.errors import is_refused
@@ -56,18 +56,18 @@ class Lake:
         """The data plane: the session of this project, started when first asked for."""
         return spark_session(self.artifacts, self.tables.catalog_plugin, self.tables.storage_plugin)
 
-    def read(self, identifier: TableIdentifier | str, **options: Any) -> DataFrame:
+    def read(self, identifier: TableName, **options: Any) -> DataFrame:
         """A table as a lazy DataFrame; the options are those of `floe_spark.read`."""
         return self.reading(identifier, **options).frame
 
-    def reading(self, identifier: TableIdentifier | str, **options: Any) -> Reading:
+    def reading(self, identifier: TableName, **options: Any) -> Reading:
         """`read` for whoever wants to know which snapshot it was."""
-        return self.patiently(lambda: reading(self.spark, self.tables, _identifier(identifier), **options))
+        return self.patiently(lambda: reading(self.spark, self.tables, identifier_of(identifier), **options))
 
-    def write(self, frame: DataFrame, identifier: TableIdentifier | str, **options: Any) -> WriteResult:
+    def write(self, frame: DataFrame, identifier: TableName, **options: Any) -> WriteResult:
         """Write a DataFrame; the options are those of `floe_spark.write`."""
         options.setdefault("write_id", uuid.uuid4().hex)
-        return self.patiently(lambda: write(frame, self.tables, _identifier(identifier), **options))
+        return self.patiently(lambda: write(frame, self.tables, identifier_of(identifier), **options))
 
     def write_request(self, frame: DataFrame, request: WriteRequest) -> WriteResult:
         """Write a DataFrame as a request says."""
@@ -92,7 +92,3 @@ class Lake:
                 raise
             renew_catalog(self.spark, catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin))
         return act()
-
-
-def _identifier(identifier: TableIdentifier | str) -> TableIdentifier:
-    return TableIdentifier.from_string(identifier) if isinstance(identifier, str) else identifier
