@@ -30,7 +30,15 @@ from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
 from floe_dagster.assets import Naming, table_of
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.description import STORAGE_KIND, describe
-from floe_dagster.options import InputOptions, OutputOptions, RunOptions, input_options, output_options, refuse_tags
+from floe_dagster.options import (
+    InputOptions,
+    OutputOptions,
+    RunOptions,
+    input_options,
+    output_options,
+    refuse_no_keys,
+    refuse_tags,
+)
 from floe_dagster.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.partitions import Partitioning, partitioning
 from floe_dagster.resources import artifacts_of, lake_of
@@ -53,9 +61,9 @@ __all__ = ["IcebergIOManager"]
 class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     """Stores what assets return as Iceberg tables, and reads it back as what their consumers ask for.
 
-    Assets return Spark, pandas and polars frames, Arrow tables and readers; inputs arrive as they are annotated, lazily
-    as Spark frames where they are not. A partitioned asset replaces its own partitions; an unpartitioned one appends
-    unless its metadata says `write_mode: overwrite`.
+    Assets return Spark, pandas and polars frames, Arrow tables and readers; inputs arrive as they are annotated. Where
+    they are not, they are lazy Spark frames, or Arrow tables if there is only a `table_manager`. A partitioned asset
+    replaces its own partitions; an unpartitioned one appends unless its metadata says `write_mode: overwrite`.
 
     The fields are defaults: the metadata of an asset goes over them, and the configuration of a run over both.
     """
@@ -127,8 +135,10 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         self._refuse_shared(context, table_of(context.asset_key.path, options, self.naming))
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
-        if partitions is not None and self._mode(options, partitioned=True) is WriteMode.UPSERT:
-            partitions.refuse_keys_of_others(options.upsert_keys, asset)
+        if self._mode(options, partitioned=partitions is not None) is WriteMode.UPSERT:
+            refuse_no_keys(options, asset)
+            if partitions is not None:
+                partitions.refuse_keys_of_others(options.upsert_keys, asset)
         data: Any = obj if kind is Kind.SPARK else incoming(obj)
         request = self._request(context, data, options, partitions, keys)
         if self.evolve_partitions if options.evolve_partitions is None else options.evolve_partitions:
@@ -253,7 +263,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             keys=options.upsert_keys,
             commit_strategy=self._strategy(options, mode),
             branch=branch,
-            partition_by=self._layout(identifier, data, partitions),
+            partition_by=self._layout(identifier, data, partitions, keys, _asset_of(context)),
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
@@ -280,20 +290,22 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         return WriteMode.OVERWRITE if partitioned else WriteMode.APPEND
 
     def _layout(
-        self, identifier: TableIdentifier, data: Any, partitions: Partitioning | None
+        self, identifier: TableIdentifier, data: Any, partitions: Partitioning | None, keys: Sequence[str], asset: str
     ) -> Sequence[PartitionTransform]:
         """The hidden partitioning of a table that is not there yet; it depends on the types of the columns."""
-        if partitions is None or self._lake.tables.table_exists(identifier):
+        if partitions is None:
             return ()
         known = to_iceberg_schema(data.schema_for(None)) if isinstance(data, Incoming) else data_schema(data)
-        return partitions.transforms(known)
+        partitions.check(keys, known, asset)
+        return () if self._lake.tables.table_exists(identifier) else partitions.transforms(known)
 
     # Reading --------------------------------------------------------------------------------------------------------
 
     def load_input(self, context: InputContext) -> Any:
         asset = _asset_of(context)
         name = context.name if context.has_input_name else asset
-        kind = kind_of_annotation(context.dagster_type.typing_type, name)
+        unsaid = Kind.SPARK if self.table_manager is None else Kind.ARROW  # tables alone start no Spark
+        kind = kind_of_annotation(context.dagster_type.typing_type, name, unsaid=unsaid)
         upstream = context.upstream_output
         options = input_options(
             upstream.definition_metadata if upstream is not None else None, context.definition_metadata, asset

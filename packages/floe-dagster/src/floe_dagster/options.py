@@ -18,7 +18,15 @@ from floe_core.wording import value_problem
 from floe_dagster.arguments import KnownArguments, nearest
 from floe_dagster.peer import PEER_INPUT, PEER_OUTPUT, PEER_RUN, peer_option
 
-__all__ = ["InputOptions", "OutputOptions", "RunOptions", "input_options", "output_options", "refuse_tags"]
+__all__ = [
+    "InputOptions",
+    "OutputOptions",
+    "RunOptions",
+    "input_options",
+    "output_options",
+    "refuse_no_keys",
+    "refuse_tags",
+]
 
 PREFIX = "floe/"
 
@@ -144,6 +152,15 @@ def input_options(upstream: Mapping[str, Any] | None, own: Mapping[str, Any] | N
     place = {key: value for key, value in theirs.items() if key in _Place.model_fields}
     said = _said(InputOptions, own or {}, _BARE_INPUT, PEER_INPUT, f"the input from {asset}", OutputOptions)
     return _parsed(InputOptions, {**place, **said}, f"the input from {asset}")
+
+
+def refuse_no_keys(options: OutputOptions, asset: str) -> None:
+    """Refuse an upsert that has nothing to find rows by."""
+    if not options.upsert_keys:
+        raise ConfigurationError(
+            f"asset {asset}: write_mode is upsert, and upsert_keys does not name the columns by which rows are found; "
+            f'add metadata={{"upsert_keys": ["id"]}}, or set upsert_keys in the run config. Nothing was written'
+        )
 
 
 def refuse_tags(tags: Mapping[str, str], asset: str) -> None:

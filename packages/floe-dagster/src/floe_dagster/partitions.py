@@ -21,6 +21,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import ColumnRange, ColumnValues, Condition, TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_dagster.options import PartitionExpr
+from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import snapshot_info
 
 __all__ = ["Partitioning", "partitioning"]
@@ -112,6 +113,13 @@ class Partitioning:
                 )
 
         return check
+
+    def check(self, keys: Iterable[str], schema: Schema, asset: str) -> None:
+        """Refuse data that has no such column, or one of a type that the partitions cannot be told by."""
+        try:
+            slice_filter(self.slice(keys), schema)
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"asset {asset}: {exc}. Nothing was written") from None
 
     def transforms(self, schema: Schema) -> list[PartitionTransform]:
         """How a new table for data of this schema is partitioned."""

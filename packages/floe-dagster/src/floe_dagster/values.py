@@ -60,19 +60,19 @@ def kind_of_value(value: object, asset: str) -> Kind:
     return found
 
 
-def kind_of_annotation(annotation: Any, name: str) -> Kind:
-    """What an input is to arrive as; a Spark DataFrame where nothing is said."""
+def kind_of_annotation(annotation: Any, name: str, *, unsaid: Kind = Kind.SPARK) -> Kind:
+    """What an input is to arrive as; `unsaid` where it is not annotated."""
     if annotation is None or annotation is Any or annotation is type(None):
-        return Kind.SPARK
+        return unsaid
     if get_origin(annotation) in (Union, types.UnionType):
         inner = [one for one in get_args(annotation) if one is not type(None)]
         if len(inner) == 1:
-            return kind_of_annotation(inner[0], name)
+            return kind_of_annotation(inner[0], name, unsaid=unsaid)
     found = _kind(annotation) if isinstance(annotation, type) else None
     if found is None or annotation is pa.RecordBatch:
         raise ConfigurationError(
             f"input {name!r} is annotated as {_name(annotation)}, which Floe cannot make from a table; annotate it as "
-            f"one of {_ALL}, or leave it out for a Spark DataFrame"
+            f"one of {_ALL}, or leave it out for a {unsaid.value}"
         )
     return found
 

@@ -59,6 +59,11 @@ def _field(column: str, schema: Schema) -> NestedField:
         if field.name.lower() == column.lower():
             return field
     there = ", ".join(field.name for field in schema.fields)
+    if "(" in column:
+        raise ConfigurationError(
+            f"partition_expr {column!r} is an expression, and must be the name of a column (there: {there}); name the "
+            f"timestamp or the date itself, or add a column with that value to the data and name it"
+        )
     raise ConfigurationError(
         f"the partition column {column!r} is not in the data (there: {there}); add it, or name another one as "
         f"partition_expr"
@@ -72,8 +77,8 @@ def bounds(condition: ColumnRange, field: NestedField) -> tuple[datetime, dateti
         return moments
     if not isinstance(field.field_type, TimestampType | DateType):
         raise ConfigurationError(
-            f"the partition column {condition.column!r} is {field.field_type}; it must be a timestamp or a date: "
-            f"cast it"
+            f"the partition column {condition.column!r} is {field.field_type}; windows of time need a timestamp or a "
+            f"date: cast it in the data, or name another column as partition_expr"
         )
     if isinstance(field.field_type, DateType):
         return _dates(condition)
