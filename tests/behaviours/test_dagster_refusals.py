@@ -30,7 +30,7 @@ def materialize(root: Path, instance: DagsterInstance, *assets: Any, **arguments
 @pytest.mark.parametrize(
     ("expr", "remedy"),
     [
-        ("day", "'day' is string; windows of time need a timestamp or a date: cast it in the data"),
+        ("day", "'day' is string; for windows of time it must be a timestamp or a date: cast it in the data"),
         ("CAST(day AS date)", "partition_expr 'CAST(day AS date)' is an expression, and must be the name of a column"),
     ],
 )

@@ -296,7 +296,7 @@ def test_an_age_of_refs_that_is_no_number_is_named(at_once: Lake, table: TableId
 BAD: list[tuple[Callable[[Lake, TableIdentifier], object], str]] = [
     (lambda lake, table: lake.tables.remove_orphans(table, "3"), "older_than_days is '3'"),  # type: ignore[arg-type]
     (lambda lake, table: lake.tables.remove_orphans(table, 1e9), "further than any calendar"),
-    (lambda lake, _: lake.tables.remove_orphans("a.t"), "TableIdentifier"),  # type: ignore[arg-type]
+    (lambda lake, _: lake.tables.remove_orphans(7), "TableIdentifier"),  # type: ignore[arg-type]
     (lambda lake, table: lake.tables.compact_table(table, target_file_size="128MB"), "target_file_size is '128MB'"),  # type: ignore[arg-type]
     (lambda lake, table: lake.tables.compact_table(table, min_files="5"), "min_files is '5'"),  # type: ignore[arg-type]
     (lambda lake, table: lake.tables.compact_table(table, slice="x"), "slice is 'x'; it must be a TableSlice"),  # type: ignore[arg-type]

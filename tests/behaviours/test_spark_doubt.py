@@ -15,6 +15,7 @@ from floe_core.errors import CatalogConnectionError, CommitStateUnknownError, Co
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 from floe_iceberg import IcebergTableManager, refs
+from floe_iceberg.arguments import TableName
 from floe_iceberg.snapshots import WRITE_ID
 from floe_spark import Lake, commits, write
 
@@ -261,7 +262,7 @@ class Unreachable(IcebergTableManager):
 
     silent = False
 
-    def find_table(self, identifier: TableIdentifier) -> Table | None:
+    def find_table(self, identifier: TableName) -> Table | None:
         if self.silent:
             raise CatalogConnectionError("the catalog does not answer")
         return super().find_table(identifier)

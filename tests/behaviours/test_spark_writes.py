@@ -28,6 +28,7 @@ from floe_core.errors import (
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, WriteMode
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.arguments import TableName
 from floe_iceberg.snapshots import WRITE_ID
 from floe_spark import Lake, write
 
@@ -425,7 +426,7 @@ def test_two_attempts_of_one_write_at_once_are_not_taken_for_one(lake: Lake, tab
 class _Overtaken(IcebergTableManager):
     """A manager in whose catalog somebody creates the table just after it was looked for."""
 
-    def find_table(self, identifier: TableIdentifier) -> Table | None:
+    def find_table(self, identifier: TableName) -> Table | None:
         found = super().find_table(identifier)
         if found is None:
             self.create_table(identifier, pa.schema([("id", pa.int64())])).append(pa.table({"id": [1, 2, 3]}))

@@ -23,6 +23,7 @@ from floe_core.errors import (
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.arguments import TableName
 from floe_iceberg.changes import AddColumn, DropColumn
 
 T = TableIdentifier.from_string("bronze.orders")
@@ -46,7 +47,7 @@ class Overtaken(IcebergTableManager):
 
     meanwhile: Sequence[Callable[[], object]] = ()
 
-    def load_table(self, identifier: TableIdentifier) -> Table:
+    def load_table(self, identifier: TableName) -> Table:
         table = super().load_table(identifier)
         if self.meanwhile:
             change, *self.meanwhile = self.meanwhile

@@ -16,6 +16,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.plugins import start
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.arguments import TableName
 from floe_iceberg.changes import AddColumn, DropColumn
 from floe_iceberg.errors import translated
 from floe_iceberg.local_storage import LocalStoragePlugin
@@ -31,7 +32,7 @@ class Overtaken(IcebergTableManager):
 
     meanwhile: Callable[[], None] | None = None
 
-    def load_table(self, identifier: TableIdentifier) -> Table:
+    def load_table(self, identifier: TableName) -> Table:
         table = super().load_table(identifier)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:

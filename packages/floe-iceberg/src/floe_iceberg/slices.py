@@ -77,8 +77,8 @@ def bounds(condition: ColumnRange, field: NestedField) -> tuple[datetime, dateti
         return moments
     if not isinstance(field.field_type, TimestampType | DateType):
         raise ConfigurationError(
-            f"the partition column {condition.column!r} is {field.field_type}; windows of time need a timestamp or a "
-            f"date: cast it in the data, or name another column as partition_expr"
+            f"the partition column {condition.column!r} is {field.field_type}; for windows of time it must be a "
+            f"timestamp or a date: cast it in the data, or name another column as partition_expr"
         )
     if isinstance(field.field_type, DateType):
         return _dates(condition)
