@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from floe_iceberg.columns import no_column
 from floe_iceberg.counted_reads import CountedReads
 from floe_iceberg.errors import translated
 from floe_iceberg.filters import condition_of
+from floe_iceberg.missing_files import reading_files
 from floe_iceberg.refs import known_snapshot, snapshot_at
 from floe_iceberg.streaming import stream
 
@@ -87,7 +89,12 @@ class _Scan(DataScan):
             yield from batches
 
     def _translated(self) -> AbstractContextManager[None]:
-        return translated("scan", ".".join(self.table_identifier or ()))
+        identifier, catalog, read = self.table_identifier, self.catalog, self.snapshot()
+        if identifier is None or catalog is None:
+            return translated("scan", ".".join(identifier or ()))
+        snapshot_id = read.snapshot_id if read is not None else None
+        load = partial(catalog.load_table, identifier)
+        return reading_files(".".join(identifier), self.table_metadata, snapshot_id, load)
 
     def _refuse_uuids(self) -> None:
         schema = self.table_metadata.schema()
