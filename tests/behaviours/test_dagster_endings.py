@@ -108,7 +108,7 @@ def test_a_run_whose_spark_session_dies_says_so_and_the_next_one_has_a_new_sessi
     with DagsterInstance.from_config(str(runs.root)) as instance:
         second, first = instance.get_runs()
         assert (first.status, second.status) == (DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS)
-        assert any("Spark ended while it worked" in str(one) for one in instance.all_logs(first.run_id))
+        assert any("the Spark process ended while it worked" in str(one) for one in instance.all_logs(first.run_id))
     assert runs.ids("spark") == [0, 1, 2]
 
 

@@ -69,10 +69,6 @@ class _TablesOnly(Lake):
         return False
 
     @property
-    def _spark_log(self) -> str:
-        return "the log of its session"
-
-    @property
     def spark(self) -> SparkSession:
         from pyspark.sql import SparkSession
 

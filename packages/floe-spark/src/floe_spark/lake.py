@@ -14,10 +14,10 @@ from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.write_request import WriteRequest
 from floe_spark.connect import is_remote
 from floe_spark.errors import is_refused
-from floe_spark.life import is_dead
+from floe_spark.life import ending
 from floe_spark.maintenance.compute import SparkCompute
 from floe_spark.read import Reading, reading
-from floe_spark.session import LOG_FILE, catalog_conf, renew_catalog, spark_session
+from floe_spark.session import catalog_conf, renew_catalog, spark_session
 from floe_spark.write import WriteResult, write, write_request
 
 if TYPE_CHECKING:
@@ -73,21 +73,14 @@ class Lake:
         """Write a DataFrame as a request says."""
         return self.patiently(lambda: write_request(frame, request))
 
-    @property
-    def _spark_log(self) -> str:
-        return str(self.artifacts.root / LOG_FILE)
-
     def patiently(self, act: Callable[[], Result]) -> Result:
         """Once more with a new token if the catalog refused Spark's: it was revoked, or is fetched by somebody else."""
         try:
             return act()
         except Exception as exc:
-            if is_dead() and not isinstance(exc, FloeError):
-                raise FloeStorageError(
-                    f"Spark ended while it worked: its process is gone, often for want of memory (spark.conf: "
-                    f"{{spark.driver.memory: 4g}}); its own words are in {self._spark_log}. Nothing was "
-                    f"committed; run it again, and a new session starts"
-                ) from exc
+            ended = None if isinstance(exc, FloeError) else ending(exc)
+            if ended is not None:
+                raise FloeStorageError(f"{ended} Run it again: a new Spark process starts") from exc
             if not is_refused(exc) or is_remote(self.spark):
                 raise
             renew_catalog(self.spark, catalog_conf(self.tables.catalog_plugin, self.tables.storage_plugin))

@@ -1,24 +1,145 @@
-"""Whether the JVM of this process still lives, and what is left to do when it does not."""
+"""Whether the Spark process (JVM) that this process started still runs, how it ended, and what is left to do then."""
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
+import subprocess
+import time
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from floe_spark.connect import forget_sessions
+from floe_core.errors import FloeError
+from floe_spark.connect import forget_sessions, is_remote
 
-__all__ = ["forget_the_dead", "is_dead"]
+__all__ = ["ending", "forget_the_dead", "is_dead", "is_of_ended_process", "log_of_jvm", "remember_log"]
+
+# A connection breaks before the process is gone: it runs its shutdown hooks first.
+_WAIT_SECONDS = 15.0
+_PAUSE_SECONDS = 0.1
+# How Spark exits after an OutOfMemoryError.
+_OUT_OF_MEMORY = 52
+_LOG_BYTES = 1 << 20
+_MEMORY_WORDS = re.compile(
+    r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?|insufficient memory for the Java Runtime Environment[^\n]*"
+)
+
+
+def _process() -> subprocess.Popen[bytes] | None:
+    gateway: Any = SparkContext._gateway
+    return getattr(gateway, "proc", None)
 
 
 def is_dead() -> bool:
     """Was there a JVM, and is it gone? Killed for want of memory, for example."""
-    gateway: Any = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
+    process = _process()
     return process is not None and process.poll() is not None
+
+
+def ending(exc: BaseException) -> str | None:
+    """How the Spark process ended that this process had started; None if it runs, or there is none.
+
+    Where the failure is one that the end of the process causes, an end that is under way is awaited.
+    """
+    process = _process()
+    if process is None:
+        return None
+    if not isinstance(exc, FloeError):
+        _await_end(process, [one for one in _chain(exc) if _is_sign(one)])
+    code = process.poll()
+    if code is None:
+        return None
+    log = log_of_jvm()
+    reason = _reason(code, log)
+    place = f" Its log is {log}." if log is not None else ""
+    return f"the Spark process ended while it worked: {reason}.{place}"
+
+
+def _await_end(process: subprocess.Popen[bytes], signs: Sequence[BaseException]) -> None:
+    """Wait while the process may be ending; one that goes on listening for calls is not."""
+    deadline, listened = time.monotonic() + _WAIT_SECONDS, 0
+    # Spark exits after an OutOfMemoryError of a task, and listens until its shutdown hooks are done.
+    exits = any("OutOfMemoryError" in str(one) for one in signs)
+    while signs and process.poll() is None and time.monotonic() < deadline:
+        listened = listened + 1 if _listens() else 0
+        if listened > 1 and not exits:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _listens() -> bool:
+    gateway: Any = SparkContext._gateway
+    address = gateway.gateway_parameters
+    try:
+        socket.create_connection((address.address, address.port), timeout=_PAUSE_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _reason(code: int, log: Path | None) -> str:
+    found = _MEMORY_WORDS.findall(_tail(log))
+    more = "give it more with spark: {conf: {spark.driver.memory: 4g}} in floe.yaml, or write in smaller parts"
+    if found or code == _OUT_OF_MEMORY:
+        return f"it ran out of memory ({found[-1].strip() if found else f'exit code {code}'}); {more}"
+    if code == -signal.SIGKILL:  # which leaves nothing in the log
+        return f"it was killed (signal 9), as the system does when memory runs out; if that was the cause, {more}"
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _tail(log: Path | None) -> str:
+    if log is None or not log.is_file():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        return file.read().decode("utf-8", errors="replace")
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or exc.__context__
+
+
+def _is_sign(exc: BaseException) -> bool:
+    """Is this how Py4J reports a JVM that is gone or about to go?"""
+    names = {one.__name__ for one in type(exc).__mro__}
+    if isinstance(exc, ConnectionError) or "Py4JNetworkError" in names:
+        return True
+    # Py4J raises its base class for a call without an answer; an answer of the JVM comes with its trace.
+    unanswered = type(exc).__name__ == "Py4JError" and "Trace:" not in str(exc)
+    return unanswered or ("Py4JError" in names and "java.lang.OutOfMemoryError" in str(exc))
+
+
+def remember_log(log: Path) -> None:
+    """Keep the path of its log with the JVM, which may serve several sessions."""
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.floe_log = log
+
+
+def log_of_jvm() -> Path | None:
+    """The log of the JVM, if Floe started it."""
+    gateway: Any = SparkContext._gateway
+    return getattr(gateway, "floe_log", None)
+
+
+def is_of_ended_process(frame: DataFrame) -> bool:
+    """Was the frame made in a Spark process that ended since, and was replaced by another?"""
+    gateway: Any = SparkContext._gateway
+    if gateway is None or is_remote(frame.sparkSession):
+        return False
+    java: Any = frame._jdf
+    return java._gateway_client is not gateway._gateway_client
 
 
 def forget_the_dead() -> None:

@@ -28,7 +28,8 @@ from floe_core.references import resolve_model
 from floe_core.spec import SparkConfig
 from floe_core.telemetry import operation
 from floe_spark.connect import forget_sessions, is_remote
-from floe_spark.life import forget_the_dead
+from floe_spark.life import forget_the_dead, log_of_jvm, remember_log
+from floe_spark.logs import new_log
 from floe_spark.names import quoted
 
 __all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_session"]
@@ -61,15 +62,16 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
         if problem:
             raise ConfigurationError(problem)
         _choose_python(conf)
-        log = artifacts.root / LOG_FILE
         jvm = _jvm_of_before()
         if jvm is not None:
             _make_ready(jvm, conf)
-            return _start(_builder(artifacts.name, conf), settings, log)
+            return _start(_builder(artifacts.name, conf), settings, log_of_jvm() or artifacts.root / LOG_FILE)
+        log = new_log(artifacts.root / LOG_FILE)
         secrets = {key: value for key, value in conf.items() if is_credential_key(key)}
         shown = {key: value for key, value in conf.items() if key not in secrets}
         with _standard_error_in(log), _handed_over(secrets, log.parent):
             spark = _start(_builder(artifacts.name, shown), settings, log)
+        remember_log(log)
         _keep_the_wire_quiet(spark)
         return spark
 
@@ -319,10 +321,9 @@ def _start(builder: SparkSession.Builder, settings: SparkConfig, log: Path) -> S
 @contextmanager
 def _standard_error_in(log: Path) -> Iterator[None]:
     """A JVM started inside writes its log to this file for as long as it lives, not between the user's lines."""
-    log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    target = os.open(log, os.O_WRONLY | os.O_APPEND)
     try:
         os.dup2(target, 2)
         yield

@@ -1,0 +1,39 @@
+"""The log files of Spark processes: one each, because errors refer to them, and the last few are kept."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+__all__ = ["KEPT", "new_log"]
+
+# Processes that run at the same time have one each, so more than the runs that somebody looks back at.
+KEPT = 20
+
+
+def new_log(latest: Path) -> Path:
+    """An empty file beside `latest`, which becomes a link to it; only this user may read it."""
+    latest.parent.mkdir(parents=True, exist_ok=True)
+    if latest.is_file() and not latest.is_symlink():  # written before each process had a file of its own
+        latest.rename(latest.with_name(f"{latest.stem}-0.log"))
+    stamp = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{os.getpid()}"
+    log = latest.with_name(f"{latest.stem}-{stamp}.log")
+    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    link = latest.with_name(f".{latest.name}-{stamp}")
+    with suppress(OSError):  # a file system without links has the file itself, which is what errors name
+        link.symlink_to(log.name)
+        link.replace(latest)
+    _remove_oldest(latest)
+    return log
+
+
+def _remove_oldest(latest: Path) -> None:
+    written: list[tuple[float, Path]] = []
+    for path in latest.parent.glob(f"{latest.stem}-*.log"):
+        with suppress(OSError):  # another process removed it
+            written.append((path.stat().st_mtime, path))
+    for _, path in sorted(written)[:-KEPT]:
+        with suppress(OSError):
+            path.unlink()
