@@ -282,7 +282,7 @@ def test_a_catalog_that_cannot_be_looked_at_leaves_the_outcome_open(
         raise ConnectionResetError("the line is dead")
 
     monkeypatch.setattr(refs, "publish", publish_and_go_dark)
-    with pytest.raises(CommitStateUnknownError, match="cannot be looked at now"):
+    with pytest.raises(CommitStateUnknownError, match="cannot be loaded now"):
         write(hourly(lake, 24, 48, "new"), manager, table, mode="append", write_id="w")
     again = lake.write(hourly(lake, 24, 48, "new"), table, mode="append", write_id="w")
     assert again.deduplicated

@@ -171,7 +171,7 @@ class Commit:
             if verdict.outcome is Outcome.UNKNOWN:
                 if not sent:
                     raise failure
-                raise doubt.unknown(self.request.identifier, self.request.write_id) from failure
+                raise doubt.unknown(self.request.identifier, self.request.write_id, self.request.branch) from failure
             if not _may_be_repeated(failure):
                 raise failure
             if last:
@@ -208,7 +208,7 @@ class Commit:
         table = transaction._table
         snapshot = table.snapshot_by_id(snapshot_id)
         if snapshot is None:
-            raise doubt.unknown(self.request.identifier, self.request.write_id)
+            raise doubt.unknown(self.request.identifier, self.request.write_id, self.request.branch)
         clean(refused, table.io)
         return WriteResult(snapshot_info(snapshot), change, created=created)
 
@@ -274,10 +274,8 @@ class Commit:
                 f"'{self.request.identifier}' was changed by others faster than this write could commit; nothing was "
                 f"written: run it again"
             )
-        return CommitStateUnknownError(
-            f"the catalog did not say whether write {self.request.write_id} to '{self.request.identifier}' is "
-            f"committed, and it is not there now; it may still arrive. Nothing was deleted: run the same write again, "
-            f"if it is there by then it is found by its id and not repeated"
+        return doubt.undecided(
+            self.request.identifier, self.request.write_id, self.request.branch, reason="the catalog did not answer."
         )
 
 

@@ -25,7 +25,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
 from floe_iceberg.snapshots import find_writes
 
-__all__ = ["Outcome", "Verdict", "only_one", "settle", "unknown"]
+__all__ = ["Outcome", "Verdict", "advice", "only_one", "settle", "undecided", "unknown"]
 
 _LOOKS = 5
 
@@ -81,10 +81,30 @@ def only_one(found: list[SnapshotInfo], identifier: TableIdentifier) -> Snapshot
     return found[0]
 
 
-def unknown(identifier: TableIdentifier, write_id: str) -> CommitStateUnknownError:
-    """What to say when nobody can."""
+def unknown(identifier: TableIdentifier, write_id: str, branch: str = MAIN_BRANCH) -> CommitStateUnknownError:
+    """The error for a commit whose outcome is unknown because the table cannot be loaded."""
     return CommitStateUnknownError(
-        f"the commit of write {write_id} to '{identifier}' may have succeeded, and the table cannot be looked at now. "
-        f"Nothing was deleted. When the catalog answers again, run the same write again: if it is there, it is found "
-        f"by its id and not repeated"
+        f"the commit of write {write_id} to '{identifier}' may have succeeded, and the table cannot be loaded now. "
+        f"Nothing was deleted. When the catalog answers again: {advice(identifier, write_id, branch)}"
+    )
+
+
+def undecided(
+    identifier: TableIdentifier, write_id: str, branch: str = MAIN_BRANCH, *, reason: str
+) -> CommitStateUnknownError:
+    """The error for a commit that is not in the table, but may still arrive."""
+    return CommitStateUnknownError(
+        f"{reason} Write {write_id} is not in '{identifier}' now; it may still arrive. Nothing was deleted. "
+        f"{advice(identifier, write_id, branch)}"
+    )
+
+
+def advice(identifier: TableIdentifier, write_id: str, branch: str = MAIN_BRANCH) -> str:
+    """How to find out what became of a write, wherever it was started: a new run has another write id."""
+    where = "" if branch == MAIN_BRANCH else f", branch={branch!r}"
+    return (
+        f"Before you run it again, check whether the write is in the table: "
+        f"connect().tables.find_write({str(identifier)!r}, {write_id!r}{where}) returns its snapshot, or None. If it "
+        f"is there, it is done. A write with the same write_id, and a Dagster re-execution from failure, check this "
+        f"by themselves; a new run has another id and does not"
     )
