@@ -90,6 +90,39 @@ class Told(Exception):  # noqa: N818 - as PySpark would raise it
             floe.FloeStorageError,
             "Check storage.endpoint",
         ),
+        (
+            "java.lang.IllegalStateException: Table UUID does not match: current=42997abe != refreshed=68e0c2a9",
+            floe.ConcurrencyConflictError,
+            "was dropped and created again while Spark worked; nothing was committed",
+        ),
+        (
+            "java.lang.IllegalArgumentException: Cannot find snapshot with ID 8708175296835289755",
+            floe.FloeStorageError,
+            "expired since the DataFrame was made (Cannot find snapshot with ID 8708175296835289755); make the",
+        ),
+        (
+            (
+                "org.apache.iceberg.exceptions.NotFoundException: Failed to open input stream for file: "
+                "file:/lake/bronze/raw/metadata/26a4dbc6-m0.avro\n\tat org.apache.iceberg.hadoop.HadoopInputFile"
+            ),
+            floe.FloeStorageError,
+            "/bronze/raw/metadata/26a4dbc6-m0.avro. If snapshots were expired after the DataFrame was made, make it",
+        ),
+        (
+            f"{STAGE} org.apache.iceberg.exceptions.NotFoundException: Location does not exist: s3://lake/a.parquet",
+            floe.FloeStorageError,
+            "s3://lake/a.parquet. If snapshots were expired",
+        ),
+        (
+            f"{STAGE} org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device",
+            floe.FloeStorageError,
+            "no space left on a disk that Spark writes to",
+        ),
+        (
+            f"{STAGE} java.io.IOException: Mkdirs failed to create file:/lake/t/data/note={'v' * 4000} (exists=false)",
+            floe.FloeStorageError,
+            "makes too long a file name; use truncate or bucket",
+        ),
     ],
 )
 def test_what_spark_met_says_what_to_do(words: str, kind: type[floe.FloeError], told: str) -> None:
@@ -106,6 +139,12 @@ def test_what_spark_met_says_what_to_do(words: str, kind: type[floe.FloeError], 
         "java.nio.file.AlreadyExistsException: /data/out",
         "com.acme.ForbiddenException: no",
         "java.lang.IllegalStateException: something else",
+        f"{STAGE} java.io.IOException: Mkdirs failed to create file:/lake/t/data/note=v (exists=false)",
+        f"{STAGE} PythonException: OSError: [Errno 28] No space left on device",
+        (
+            "org.apache.iceberg.exceptions.NotFoundException: Failed to open input stream for file: "
+            "file:/lake/t/metadata/00002-1.metadata.json"
+        ),
     ],
 )
 def test_what_others_raise_under_the_same_names_is_not_taken_for_the_catalogs(words: str) -> None:
@@ -144,6 +183,11 @@ def test_a_source_that_is_missing_is_named_and_not_taken_for_the_target(words: s
     error = translate(Told(words), "spark.append", TABLE)
     assert type(error) is floe.FloeStorageError
     assert f"the data is read from {missing}, which" in str(error)
+
+
+def test_a_procedure_that_misses_a_file_is_not_told_to_make_a_dataframe_again() -> None:
+    words = "org.apache.iceberg.exceptions.NotFoundException: File does not exist: file:/lake/t/data/a.parquet"
+    assert translate(Told(words), "spark.rewrite_data_files", TABLE) is None
 
 
 def test_only_the_catalog_refuses_a_token() -> None:

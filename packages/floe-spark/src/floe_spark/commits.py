@@ -42,12 +42,14 @@ from floe_iceberg.retention import of_ms
 from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, files_since
 from floe_iceberg.write_request import WriteRequest, check_table, unmarked
-from floe_spark.errors import is_doubt, translate
+from floe_spark.columns import column_changes
+from floe_spark.errors import is_column_mismatch, is_doubt, is_lost_server, translate
 from floe_spark.frames import OUTSIDE, Guard
+from floe_spark.life import ending
 from floe_spark.names import table_name
 from floe_spark.partitioning import has_float_partitions
 
-__all__ = ["FANOUT", "Act", "Commit", "TableReplacedError"]
+__all__ = ["FANOUT", "RUN_AGAIN", "Act", "Commit", "TableReplacedError"]
 
 # Writes to a branch; to main if there is none.
 Act = Callable[[str | None], object]
@@ -59,6 +61,7 @@ FANOUT = "write.spark.fanout.enabled"
 # On tables that say how often to try, Iceberg has done so before it gives up.
 _ATTEMPTS_MORE = 3
 _STAGED_FOR = timedelta(days=1)
+RUN_AGAIN = "run it again, and a new Spark process starts"
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,12 @@ class Commit:
             failure = _failure_of(act, target)
             if failure is None:
                 return self._committed()
+            ended = ending(failure)
             verdict = self._settled(failure)
             if verdict.snapshot is not None:
                 return verdict.snapshot
+            if ended is not None:
+                raise self._in_doubt(ended) from failure
             if is_doubt(failure):
                 # To create is to assert that there is no table: it may be repeated.
                 if self.table is not None or number > patience.DOUBTFUL_ATTEMPTS:
@@ -164,19 +170,18 @@ class Commit:
             name = self._new_branch(head)
             try:
                 failure = _failure_of(act, name)
-                if failure is None or (is_doubt(failure) and self._arrived(name)):
+                ended = None if failure is None else ending(failure)
+                lost = failure is not None and (ended is not None or is_doubt(failure))
+                if failure is None or (lost and self._arrived(name)):
                     return name
             except BaseException:
                 self._drop(name)
                 raise
             # Nothing of this attempt can reach the target: it is thrown away, wherever it got to.
             self._drop(name)
-            if is_doubt(failure):
-                if number >= patience.DOUBTFUL_ATTEMPTS:
-                    raise CatalogConnectionError(
-                        f"the catalog did not answer while '{self.request.identifier}' was being written; nothing "
-                        f"was written: run it again"
-                    ) from failure
+            if ended is not None or is_doubt(failure):
+                if ended is not None or number >= patience.DOUBTFUL_ATTEMPTS:
+                    raise self._unanswered(failure, ended) from failure
             else:
                 error = self._explained(failure)
                 if error is None:
@@ -189,6 +194,16 @@ class Commit:
                     raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
+
+    def _unanswered(self, failure: Exception, ended: str | None) -> FloeStorageError:
+        """The error for a staged write that got no answer; nothing of it can reach the target."""
+        name = self.request.identifier
+        if ended is not None:
+            return FloeStorageError(f"{ended} Nothing was committed to '{name}': {RUN_AGAIN}")
+        silent = "Spark Connect server" if is_lost_server(failure) else "catalog"
+        return CatalogConnectionError(
+            f"the {silent} did not answer while '{name}' was being written; nothing was written: run it again"
+        )
 
     def _new_branch(self, head: Snapshot) -> str:
         for attempt in patience.trying(patience.ATTEMPTS, _may_pass):
@@ -352,7 +367,7 @@ class Commit:
             branch=request.branch,
         )
         if verdict.outcome is Outcome.UNKNOWN:
-            raise doubt.unknown(request.identifier, request.write_id) from cause
+            raise doubt.unknown(request.identifier, request.write_id, request.branch) from cause
         return verdict
 
     def _explained(self, exc: Exception) -> FloeError | None:
@@ -363,23 +378,34 @@ class Commit:
             if refusal is not None:  # an error that shows the plan holds these words as well
                 return refusal
         error = translate(exc, f"spark.{self.request.mode.value}", self.request.identifier)
-        if error is not None:
-            self._same(self.request.manager.find_table(self.request.identifier))
-        return error
+        mismatch = is_column_mismatch(exc)
+        if error is None and not mismatch:
+            return None
+        now = self._same(self.request.manager.find_table(self.request.identifier))
+        return (self._other_columns(now) if mismatch else None) or error
 
-    def _in_doubt(self) -> CommitStateUnknownError:
-        return CommitStateUnknownError(
-            f"the catalog did not say whether write {self.request.write_id} to '{self.request.identifier}' is "
-            f"committed, and it is not there now; it may still arrive. Nothing was deleted: run the same write "
-            f"again, if it is there by then it is found by its id and not repeated"
+    def _other_columns(self, now: Table | None) -> ConcurrencyConflictError | None:
+        """A conflict if the table does not have the columns any more that the write was fitted to."""
+        changes = (
+            column_changes(self.table.schema(), now.schema()) if self.table is not None and now is not None else ""
         )
+        if not changes:
+            return None
+        return ConcurrencyConflictError(
+            f"the columns of '{self.request.identifier}' were changed while this write was prepared ({changes}); "
+            f"nothing was written: run it again"
+        )
+
+    def _in_doubt(self, reason: str = "the catalog did not answer.") -> CommitStateUnknownError:
+        return doubt.undecided(self.request.identifier, self.request.write_id, self.request.branch, reason=reason)
 
     def _committed(self) -> SnapshotInfo:
         found = self.found()
         if not found:
             raise CommitStateUnknownError(
                 f"Spark reported success, but the snapshot of write {self.request.write_id} is not in "
-                f"'{self.request.identifier}'; inspect the table before trying again"
+                f"'{self.request.identifier}'. "
+                f"{doubt.advice(self.request.identifier, self.request.write_id, self.request.branch)}"
             )
         return doubt.only_one(found, self.request.identifier)
 

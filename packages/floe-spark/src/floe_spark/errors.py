@@ -10,7 +10,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["is_doubt", "is_refused", "java_classes", "translate"]
+__all__ = ["is_column_mismatch", "is_doubt", "is_lost_server", "is_refused", "java_classes", "translate"]
 
 # Spark and Iceberg report a missing source of the data as they report a missing target.
 _NOT_FOUND = ("NoSuchTableException", "TABLE_OR_VIEW_NOT_FOUND")
@@ -77,8 +77,63 @@ _STORE_WORDS = re.compile(
     r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|RequestTimeTooSkewed|\bAccessDenied"
     r"|token has expired[^\n]*Service: S3|Exception: [^\n]*Service: S3, Status Code: 40[13]"
 )
+_Words = tuple[tuple[str, type[floe.FloeStorageError], str], ...]
+# Failures of writes and reads whose DataFrame was made before the tables it reads were changed.
+_OF_FRAMES: _Words = (
+    (
+        r"Cannot find snapshot with ID \d+",
+        floe.FloeStorageError,
+        (
+            "the data is read from a snapshot that has expired since the DataFrame was made ({found}); make the "
+            "DataFrame again. Nothing was committed to '{name}'"
+        ),
+    ),
+    (
+        # A missing metadata file is no matter of expiry: the table itself is damaged.
+        (
+            r"iceberg\.exceptions\.NotFoundException: (?:Failed to open input stream for file|File does not exist"
+            r"|Location does not exist): (?!\S+\.metadata\.json)"
+        ),
+        floe.FloeStorageError,
+        (
+            "a file that Spark reads for '{name}' does not exist: {reason}. If snapshots were expired after the "
+            "DataFrame was made, make it again; if not, a table has lost the file. Nothing was committed"
+        ),
+    ),
+)
 # What the files say when they cannot be reached at all, and what Iceberg says of timestamps.
-_BY_WORDS: tuple[tuple[str, type[floe.FloeStorageError], str], ...] = (
+_BY_WORDS: _Words = (
+    (
+        r"IllegalStateException: Table UUID does not match",
+        floe.ConcurrencyConflictError,
+        (
+            "'{name}', or a table that is read for it, was dropped and created again while Spark worked; nothing was "
+            "committed. Check that it is the table you mean, make the DataFrame again and run it again"
+        ),
+    ),
+    (
+        r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?",
+        floe.FloeStorageError,
+        (
+            "Spark ran out of memory while it worked on '{name}' ({found}). Give it more with spark: {{conf: "
+            "{{spark.driver.memory: 4g}}}} in floe.yaml (on a cluster: spark.executor.memory), or write in smaller "
+            "parts. Nothing was committed"
+        ),
+    ),
+    (
+        # Java does not say why it could not create a folder: a name of more than 255 bytes is one that cannot be.
+        r"File name too long|(?:Mkdirs failed to create|Failed to create file:?) [^\n]*/[^/\s]{256,}|KeyTooLong",
+        floe.FloeStorageError,
+        "a partition value of '{name}' makes too long a file name; use truncate or bucket. Nothing was committed",
+    ),
+    (
+        r"(?:FSError|IOException|SQLiteException)[^\n]*(?:No space left on device|Disk quota exceeded|SQLITE_FULL)",
+        floe.FloeStorageError,
+        (
+            "no space left on a disk that Spark writes to: that of the files of '{name}', or that of its temporary "
+            "files (spark.local.dir). Free some, then run it again. Nothing was committed"
+        ),
+    ),
     (
         r"Invalid update timestamp|\[BUG\] Expected sorted",
         floe.FloeStorageError,
@@ -110,6 +165,7 @@ _BY_WORDS: tuple[tuple[str, type[floe.FloeStorageError], str], ...] = (
     ),
 )
 _SHOWN = 500
+_ON_FRAMES = {"spark.append", "spark.overwrite", "spark.upsert", "spark.read"}
 _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
 # Whose exceptions are known here; those of others may have the same names.
 _OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
@@ -137,7 +193,8 @@ _DOUBT = {
     "UncheckedInterruptedException",
     "UncheckedSQLException",
 }
-_LOST_CONNECTION = {"Py4JNetworkError", "RpcError", "RetriesExceeded"}
+_LOST_SERVER = {"RpcError", "RetriesExceeded"}
+_LOST_CONNECTION = {"Py4JNetworkError", *_LOST_SERVER}
 
 
 def is_doubt(exc: BaseException) -> bool:
@@ -152,9 +209,19 @@ def is_doubt(exc: BaseException) -> bool:
     return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
 
 
+def is_lost_server(exc: BaseException) -> bool:
+    """Was it the Spark Connect server that did not answer, and not the catalog behind it?"""
+    return bool(_LOST_SERVER & {one.__name__ for one in type(exc).__mro__}) or "StatusCode.UNAVAILABLE" in str(exc)
+
+
 def is_refused(exc: BaseException) -> bool:
     """Did the catalog refuse Spark's token? Then nothing was done."""
     return any("NotAuthorizedException" in java_classes(one) for one in (exc, exc.__cause__) if one is not None)
+
+
+def is_column_mismatch(exc: BaseException) -> bool:
+    """Could Spark not match the columns of the data with those of the table?"""
+    return bool({"INCOMPATIBLE_DATA_FOR_TABLE", "UNRESOLVED_COLUMN", "FIELD_NOT_FOUND"}.intersection(_conditions(exc)))
 
 
 def _is_conflict(exc: BaseException) -> bool:
@@ -181,11 +248,11 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
         classes.insert(0, "S3Exception")
     if "sequence number" in str(exc) and {"BadRequestException", "ValidationException"} & set(classes):
         classes.insert(0, "CommitFailedException")  # somebody committed to another branch; not every server says 409
-    for words, error, message in _BY_WORDS:
-        if re.search(words, str(exc)):
-            return error(
-                message.format(name=identifier, reason=_reason(exc)), detail=_detail(exc, operation, identifier)
-            )
+    for words, error, message in (*_BY_WORDS, *(_OF_FRAMES if operation in _ON_FRAMES else ())):
+        found = re.search(words, str(exc))
+        if found is not None:
+            told = message.format(name=identifier, reason=_reason(exc), found=found[0])
+            return error(told, detail=_detail(exc, operation, identifier))
     for java_class in classes:
         if java_class == "ForbiddenException" and not refused:
             refusal = explain_refusal(_forbidden(exc), bearer="Spark's principal", show=lambda part: part[:_SHOWN])
@@ -243,7 +310,8 @@ def _reason(exc: BaseException) -> str:
     """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
     text = redact(str(exc))
     told = re.findall(
-        r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception|UnsupportedFileSystemException)"
+        r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception"
+        r"|UnsupportedFileSystemException|iceberg\.exceptions\.NotFoundException)"
         r"\)?:? ([^\n]+)",
         text,
     )

@@ -43,9 +43,10 @@ from floe_iceberg.write_request import (
     refuse_strategy,
     write_operation,
 )
-from floe_spark.commits import FANOUT, Commit
+from floe_spark.commits import FANOUT, RUN_AGAIN, Commit
 from floe_spark.errors import translate
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
+from floe_spark.life import ending, is_of_ended_process
 from floe_spark.names import table_name
 from floe_spark.origins import Base, base_of
 from floe_spark.partitioning import has_float_partitions, partition_columns
@@ -129,6 +130,11 @@ def write_request(frame: DataFrame, request: WriteRequest) -> WriteResult:
     if not isinstance(frame, DataFrame) and "DataFrame" not in type(frame).__name__:
         raise ConfigurationError(f"the data is a {type(frame).__name__}; it must be a Spark DataFrame")
     manager, identifier, name = request.manager, request.identifier, request.mode.value
+    if is_of_ended_process(frame):
+        raise FloeStorageError(
+            f"the DataFrame for '{identifier}' was made in a Spark process that has ended; make it again. Nothing was "
+            f"written"
+        )
     with write_operation(request, "spark") as op, translated(name, identifier):
         op.event("validating")
         table = manager.find_table(identifier)
@@ -156,12 +162,20 @@ def _write_pinned(request: WriteRequest, given: DataFrame, table: Table | None, 
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(pinned(given))
+            return _create(request, source, op) if table is None else _write_existing(request, source, table, op)
+        except FloeError:
+            raise
         except Exception as exc:
-            error = translate(exc, f"spark.{request.mode.value}", request.identifier)
+            # Commits decide by themselves: what fails elsewhere comes before them.
+            ended = ending(exc)
+            error = (
+                FloeStorageError(f"{ended} Nothing was committed to '{request.identifier}': {RUN_AGAIN}")
+                if ended is not None
+                else translate(exc, f"spark.{request.mode.value}", request.identifier)
+            )
             if error is None:
                 raise
             raise error from exc
-        return _create(request, source, op) if table is None else _write_existing(request, source, table, op)
 
 
 def _create(request: WriteRequest, source: Source, op: Operation) -> WriteResult:
