@@ -60,3 +60,13 @@ def test_a_table_that_was_never_written_holds_nothing(tmp_path: Path) -> None:
     tables, name = open_manager(tmp_path), TableIdentifier.from_string("bronze.orders")
     history = BranchHistory(tables.create_table(name, pa.schema({"id": pa.int64()})))
     assert history.loss_of(RecordedWrite(UNKNOWN)) is Loss.RECREATED
+
+
+def test_a_write_is_found_by_the_text_that_an_error_shows_and_is_none_where_it_created_no_table(tmp_path: Path) -> None:
+    tables = open_manager(tmp_path)
+    assert tables.find_write("bronze.orders", "w") is None
+    made = tables.write_data(
+        TableIdentifier.from_string("bronze.orders"), pa.table({"id": [1]}), mode=WriteMode.APPEND, write_id="w"
+    )
+    assert tables.find_write("bronze.orders", "w") == made
+    assert tables.find_write("bronze.orders", "x") is None

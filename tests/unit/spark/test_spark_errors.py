@@ -96,6 +96,21 @@ class Told(Exception):  # noqa: N818 - as PySpark would raise it
             "was dropped and created again while Spark worked; nothing was committed",
         ),
         (
+            "(java.lang.IllegalStateException) Table UUID does not match: current=42997abe != refreshed=68e0c2a9",
+            floe.ConcurrencyConflictError,
+            "was dropped and created again while Spark worked; nothing was committed",
+        ),
+        (
+            f"{STAGE} java.lang.OutOfMemoryError: Java heap space",
+            floe.FloeStorageError,
+            "ran out of memory while it worked on 'bronze.orders' (java.lang.OutOfMemoryError: Java heap space)",
+        ),
+        (
+            "(org.apache.iceberg.exceptions.NotFoundException) Location does not exist: s3://lake/snap-1.avro",
+            floe.FloeStorageError,
+            "s3://lake/snap-1.avro. If snapshots were expired",
+        ),
+        (
             "java.lang.IllegalArgumentException: Cannot find snapshot with ID 8708175296835289755",
             floe.FloeStorageError,
             "expired since the DataFrame was made (Cannot find snapshot with ID 8708175296835289755); make the",

@@ -575,9 +575,9 @@ class IcebergTableManager(PhysicalMaintenance):
         return self.load_table(identifier).inspect
 
     def find_write(self, identifier: TableName, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
-        """The snapshot a write made, or None if it did not commit."""
-        identifier = identifier_of(identifier)
-        return next(iter(find_writes(self.load_table(identifier), write_id, branch=branch)), None)
+        """The snapshot a write made, or None if it did not commit; a write that did not create its table did not."""
+        table = self.find_table(identifier_of(identifier))
+        return next(iter(find_writes(table, write_id, branch=branch)), None) if table is not None else None
 
     def _is_placed_by_catalog(self, identifier: TableIdentifier) -> bool:
         """Does the catalog, not Floe, choose where its tables are?"""

@@ -91,7 +91,7 @@ _OF_FRAMES: _Words = (
     (
         # A missing metadata file is no matter of expiry: the table itself is damaged.
         (
-            r"iceberg\.exceptions\.NotFoundException: (?:Failed to open input stream for file|File does not exist"
+            r"iceberg\.exceptions\.NotFoundException\)?:? (?:Failed to open input stream for file|File does not exist"
             r"|Location does not exist): (?!\S+\.metadata\.json)"
         ),
         floe.FloeStorageError,
@@ -104,7 +104,7 @@ _OF_FRAMES: _Words = (
 # What the files say when they cannot be reached at all, and what Iceberg says of timestamps.
 _BY_WORDS: _Words = (
     (
-        r"IllegalStateException: Table UUID does not match",
+        r"IllegalStateException\)?:? Table UUID does not match",
         floe.ConcurrencyConflictError,
         (
             "'{name}', or a table that is read for it, was dropped and created again while Spark worked; nothing was "
@@ -112,7 +112,7 @@ _BY_WORDS: _Words = (
         ),
     ),
     (
-        r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?",
+        r"java\.lang\.OutOfMemoryError(?:\)?:? [^\n]+)?",
         floe.FloeStorageError,
         (
             "Spark ran out of memory while it worked on '{name}' ({found}). Give it more with spark: {{conf: "
