@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -19,11 +19,14 @@ def nearest(name: str, known: Collection[str], prefix: str = "") -> str:
     return f"did you mean {prefix + near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
 
 
-def refuse_unknown(who: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse the first name that is not among those known."""
+def refuse_unknown(
+    who: str, given: Iterable[str], known: Collection[str], elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Refuse the first name that is not among those known; `elsewhere` has what to write for names of others."""
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{who} has no {name!r}; {nearest(name, known)}")
+            advice = (elsewhere or {}).get(name) or nearest(name, known)
+            raise ConfigurationError(f"{who} has no {name!r}; {advice}")
 
 
 def names_of(model: type[BaseModel]) -> set[str]:
@@ -38,9 +41,14 @@ class KnownArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @classmethod
+    def elsewhere(cls) -> dict[str, str]:
+        """Arguments that another class takes, and what to write instead."""
+        return {}
+
     @model_validator(mode="before")
     @classmethod
     def _known_only(cls, given: Any) -> Any:
         if isinstance(given, dict):
-            refuse_unknown(cls.__name__, given, names_of(cls))
+            refuse_unknown(cls.__name__, given, names_of(cls), cls.elsewhere())
         return given

@@ -98,8 +98,17 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         )
 
     @classmethod
+    def elsewhere(cls) -> dict[str, str]:
+        config = names_of(IcebergIOManagerConfig) - names_of(cls) - {"project", "write_mode"}
+        return {
+            name: f"a project without floe.yaml writes IcebergIOManager.from_config(IcebergIOManagerConfig({name}=…)), "
+            f"any other lake=LakeResource(project=…)"
+            for name in config
+        }
+
+    @classmethod
     def configure_at_launch(cls, **given: Any) -> Any:
-        refuse_unknown(cls.__name__, given, names_of(cls))
+        refuse_unknown(cls.__name__, given, names_of(cls), cls.elsewhere())
         return super().configure_at_launch(**given)
 
     @classmethod

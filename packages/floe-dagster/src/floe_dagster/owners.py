@@ -71,8 +71,10 @@ def owner_of(properties: Mapping[str, str]) -> Owner | None:
 def how_to_take_over(context: OutputContext) -> str:
     """The run config that lets this output take a table over."""
     step = step_of(context)
-    text = f"{{outputs: {{{context.name}: {{take_over: true}}}}}}"
-    for name in reversed(step.step.node_handle.path if step is not None else ["OP"]):
+    # A context that was built for a test need not have a name.
+    output, path = (context.name, step.step.node_handle.path) if step is not None else ("result", ["OP"])
+    text = f"{{outputs: {{{output}: {{take_over: true}}}}}}"
+    for name in reversed(path):
         text = f"{{ops: {{{name}: {text}}}}}"
     return text
 
