@@ -172,6 +172,9 @@ class SizedWriter(ParquetFormatWriter):
         if known.get(TableProperties.PARQUET_COMPRESSION, "").lower() == "lz4_raw":
             known[TableProperties.PARQUET_COMPRESSION] = "lz4"  # what PyArrow calls it
         super().__init__(output, schema, known)  # type: ignore[arg-type]
+        # Without Arrow's own schema in the file: PyArrow would read every text as large_string, and the same text from
+        # a file of Spark or PyIceberg as string.
+        self._parquet_writer_kwargs["store_schema"] = False
         self._group = group
 
     def write(self, table: pa.Table) -> None:
