@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,27 @@ from floe_iceberg import IcebergTableManager
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
 ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]})
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sketches.md"
+
+
+def test_the_page_of_differences_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec("\n".join(blocks), names)
+    assert names["older_than_days"] == 30
+
+
+def test_a_new_table_has_the_sketched_properties(tables: IcebergTableManager, table: TableIdentifier) -> None:
+    sketched = {
+        "write.target-file-size-bytes": "134217728",
+        "write.parquet.row-group-size-bytes": "134217728",
+        "history.expire.max-snapshot-age-ms": "604800000",
+        "history.expire.min-snapshots-to-keep": "10",
+        "commit.manifest-merge.enabled": "true",
+    }
+    tables.write_data(table, ROWS, "append")
+    assert sketched.items() <= tables.load_table(table).properties.items()
 
 
 def test_a_value_survives_the_way_through_contexts_that_know_the_asset_alone(
