@@ -114,7 +114,7 @@ def test_definitions_with_a_table_manager_alone_store_an_asset(
 def test_definitions_load_without_the_storage_plugin_and_a_run_names_it(
     tmp_path: Path, namespace: str, instance: DagsterInstance
 ) -> None:
-    storage = PluginSettings(type="gcs", bucket="lake")  # type: ignore[call-arg]  # a plugin's own setting
+    storage = PluginSettings.model_validate({"type": "gcs", "bucket": "lake"})
     CompiledArtifacts(name="shop", storage=storage, source_sha256="").at(tmp_path).write()
 
     @asset(key_prefix=namespace, metadata={"write_mode": "append"})
