@@ -19,6 +19,11 @@ from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 
 from floe_core.errors import StorageAuthenticationError
 from floe_core.identifiers import TableIdentifier
+from floe_core.plugins import create_catalog_plugin
+from floe_core.ports import FileIO
+from floe_core.spec import S3StorageConfig
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.s3_storage import S3StoragePlugin
 from floe_spark import Lake
 
 ENGINES = pytest.mark.parametrize("kind", [ArrowEngine, SparkEngine], ids=["arrow", "spark"])
@@ -37,7 +42,7 @@ def test_what_is_vended_for_one_table_opens_no_other(rest: SideLake, namespace: 
     ours, theirs = (TableIdentifier(namespace=(namespace,), name=name) for name in ("ours", "theirs"))
     for one in (ours, theirs):
         rest.tables.write_data(one, events(0), mode="append")
-    files = PyArrowFileIO(rest.tables.catalog_plugin.vend_credentials(str(ours), ["read"]))
+    files = PyArrowFileIO(rest.tables.catalog_plugin.vend_credentials(str(ours)))
     own, other = (rest.tables.load_table(one).metadata_location for one in (ours, theirs))
     with files.new_input(own).open() as stream:
         assert stream.read(1) == b"{"
@@ -216,3 +221,32 @@ def test_where_nobody_can_renew_them_the_store_is_named_and_nothing_is_half_writ
         assert credentials.refused > 0
         assert side.tables.list_snapshots(table) == before
         assert side.tables.scan(table).to_arrow()["id"].to_pylist() == [-1]
+
+
+# The FileIO of a storage plugin ----------------------------------------------------------------------------------
+
+
+class _OwnFileIO(PyArrowFileIO):
+    """A class of a third party."""
+
+
+class _OwnStorage(S3StoragePlugin):
+    def get_pyiceberg_fileio(self) -> FileIO:
+        return _OwnFileIO(self.get_pyiceberg_properties())
+
+
+@pytest.mark.parametrize("delegation", ["none", "vended-credentials"])
+def test_a_fileio_of_a_storage_plugins_own_class_is_used_as_it_is(
+    lake: Lake, server: SeaweedFS, table: TableIdentifier, tmp_path: Path, delegation: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("FLOE_TEST_S3_KEY", server.key)
+    monkeypatch.setenv("FLOE_TEST_S3_SECRET", server.secret)
+    settings = rest_settings(server, catalog=f"  access_delegation: {delegation}\n", storage=KEYS)
+    artifacts = side_lake(lake, tmp_path, settings).artifacts
+    assert isinstance(artifacts.storage, S3StorageConfig)
+    storage = _OwnStorage(artifacts.storage, root=tmp_path)
+    tables = IcebergTableManager(create_catalog_plugin(artifacts), storage)
+    tables.write_data(table, events(0), mode="append")
+    assert type(tables.load_table(table).io) is _OwnFileIO
+    assert rows_of(tables.scan(table).to_arrow()) == rows_of(events(0))

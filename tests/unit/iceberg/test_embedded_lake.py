@@ -125,10 +125,8 @@ def test_the_local_storage_fills_every_method_of_its_port(manager: IcebergTableM
     storage = manager.storage_plugin
     assert isinstance(storage.get_pyiceberg_fileio(), FileIO)
     assert storage.get_spark_conf("lake") == {}
-    assert storage.get_dagster_io_manager_config() == {"warehouse": f"file://{tmp_path}/.floe/warehouse"}
-    assert storage.get_dbt_profile_config() == {"location_root": f"{tmp_path}/.floe/warehouse"}
-    assert storage.get_helm_values_override()["persistence"]["mountPath"] == f"{tmp_path}/.floe/warehouse"
-    assert manager.catalog_plugin.vend_credentials("bronze.orders", ["read"]) == {}
+    assert storage.get_warehouse_uri() == f"file://{tmp_path}/.floe/warehouse"
+    assert manager.catalog_plugin.vend_credentials("bronze.orders") == {}
 
 
 def test_shutdown_lets_go_of_the_file_and_connecting_again_works(manager: IcebergTableManager) -> None:

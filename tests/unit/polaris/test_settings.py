@@ -279,7 +279,7 @@ def test_keys_reach_both_engines_and_nothing_that_is_shown(
     assert difference(storage().get_pyiceberg_properties(), plugin.get_pyiceberg_properties()) == expected
     prefixed = {f"spark.sql.catalog.lake.{key}": value for key, value in expected.items()}
     assert difference(storage().get_spark_conf("lake"), plugin.get_spark_conf("lake")) == prefixed
-    shown = f"{plugin.get_helm_values_override()} {plugin.get_dbt_profile_config()} {plugin._config!r}"
+    shown = f"{plugin.get_warehouse_uri()} {plugin!r} {plugin._config!r}"
     assert SECRET not in shown
     assert GIVEN_TOKEN not in shown
 

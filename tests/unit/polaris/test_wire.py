@@ -90,7 +90,7 @@ def test_a_level_that_no_catalog_and_engine_share_is_refused_before_anything_is_
         lambda: plugin.list_tables(f"raw.{level}"),
         lambda: plugin.drop_table(f"raw.{level}"),
         lambda: plugin.drop_table(f"{level}.orders"),
-        lambda: plugin.vend_credentials(f"raw.{level}.orders", ["read"]),
+        lambda: plugin.vend_credentials(f"raw.{level}.orders"),
     ):
         with pytest.raises(ConfigurationError, match=r"namespace|table"):
             act()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -83,12 +83,3 @@ class TeamFolderPlugin(StoragePlugin):
     def get_spark_conf(self, catalog_name: str) -> dict[str, str]:
         del catalog_name  # a mounted share is files to Spark, which need no settings
         return {}
-
-    def get_dbt_profile_config(self) -> dict[str, Any]:
-        return {"location_root": str(self.folder)}
-
-    def get_dagster_io_manager_config(self) -> dict[str, Any]:
-        return {"warehouse": self.get_warehouse_uri()}
-
-    def get_helm_values_override(self) -> dict[str, Any]:
-        return {"persistence": {"enabled": True, "mountPath": str(self.folder)}}

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -23,6 +24,7 @@ __all__ = [
     "DriftDetectorProtocol",
     "FileIO",
     "HealthStatus",
+    "OrchestratorPlugin",
     "Plugin",
     "PluginMetadata",
     "StoragePlugin",
@@ -67,7 +69,9 @@ class PluginMetadata(BaseModel):
     version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
     floe_api_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
     description: str = ""
-    dependencies: tuple[str, ...] = Field(default=(), description="names of the plugins this one needs")
+    dependencies: tuple[str, ...] = Field(
+        default=(), description="names of plugins, of any kind, that must be installed for this one to work"
+    )
 
 
 class HealthStatus(BaseModel):
@@ -97,7 +101,7 @@ class Plugin(ABC):
         """Called once before use; 30 seconds."""
 
     def shutdown(self) -> None:  # noqa: B027 - most plugins have nothing to stop
-        """Called once after use."""
+        """Called at most once, after use: by `close()` of whoever opened the plugin, else when the process exits."""
 
     def health_check(self) -> HealthStatus:
         """Does it work now? 5 seconds."""
@@ -123,7 +127,7 @@ class CatalogPlugin(Plugin):
         """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
 
     def use_storage(self, storage: StoragePlugin) -> None:
-        """Called once, before `connect`, by whoever opens a lake: where the files are, and how to get at them."""
+        """Called before `connect` by whoever opens a lake: where the files are, and how to get at them."""
         self.storage = storage
 
     def diagnose(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -157,19 +161,28 @@ class CatalogPlugin(Plugin):
     @abstractmethod
     def drop_table(self, identifier: str, *, purge: bool = False) -> None: ...
 
-    @abstractmethod
-    def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
-        """Short-lived storage credentials for one table; empty where files need none."""
+    def vend_credentials(self, table_path: str) -> dict[str, str]:
+        """What the catalog vends for the files of one table, in PyIceberg's property names; empty if it vends nothing.
+
+        `floe doctor` reports it. What the credentials permit is the catalog's decision.
+        """
+        del table_path
+        return {}
 
 
 class StoragePlugin(Plugin):
     """Where the files of tables are."""
 
     @abstractmethod
-    def get_pyiceberg_fileio(self) -> FileIO: ...
+    def get_pyiceberg_fileio(self) -> FileIO:
+        """The `pyiceberg.io.FileIO` that PyIceberg reads, writes and deletes all files of tables with.
+
+        A plain `PyArrowFileIO` with `get_pyiceberg_properties` may be replaced by one that adds what a catalog vends;
+        any other class is used as it is, and vended credentials are ignored.
+        """
 
     def get_pyiceberg_properties(self) -> dict[str, str]:
-        """The properties with which PyIceberg's own FileIO gets at the same files; local files need none."""
+        """The properties of a plain `PyArrowFileIO` for the same files; local files need none."""
         return {}
 
     @abstractmethod
@@ -180,14 +193,13 @@ class StoragePlugin(Plugin):
     def get_spark_conf(self, catalog_name: str) -> dict[str, str]:
         """Spark settings for the same files."""
 
-    @abstractmethod
-    def get_dbt_profile_config(self) -> dict[str, Any]: ...
+
+class OrchestratorPlugin(Plugin):
+    """What runs the pipeline of a project; it is made with the settings of `pipeline`."""
 
     @abstractmethod
-    def get_dagster_io_manager_config(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def get_helm_values_override(self) -> dict[str, Any]: ...
+    def definitions_in(self, module: ModuleType) -> Any:
+        """The pipeline that the user's module holds; ConfigurationError if it does not hold exactly one."""
 
 
 class ComputePlugin(Plugin):

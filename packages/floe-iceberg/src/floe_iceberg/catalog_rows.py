@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from pyiceberg.catalog.sql import ICEBERG_TABLE_TYPE, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
@@ -77,6 +76,6 @@ def load_row(catalog: SqlCatalog, row: RowName) -> Table:
     if not location:
         raise NoSuchTableError(str(row))
     # Not with the properties of the table: they may name code to import, and another tool has set them.
-    io = load_file_io(properties=catalog.properties, location=location)
+    io = catalog._load_file_io(location=location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
     return Table(row.name, metadata, location, io, catalog)

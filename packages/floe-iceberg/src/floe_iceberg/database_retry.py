@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.exc import DBAPIError
 
 from floe_core.retry import Retry
 from floe_iceberg.errors import sql_state
+from floe_iceberg.storage_catalog import StorageCatalog
 
 __all__ = ["NotConnectedError", "RetryingSqlCatalog", "is_away", "was_not_sent"]
 
@@ -45,7 +45,7 @@ def was_not_sent(exc: BaseException) -> bool:
 
 
 def _repeated(name: str, *, may_repeat: Callable[[BaseException], bool]) -> Any:
-    plain = getattr(SqlCatalog, name)
+    plain = getattr(StorageCatalog, name)
 
     @wraps(plain)
     def ask(self: RetryingSqlCatalog, *arguments: Any, **named: Any) -> Any:
@@ -64,8 +64,8 @@ def _changing(name: str) -> Any:
     return _repeated(name, may_repeat=was_not_sent)
 
 
-class RetryingSqlCatalog(SqlCatalog):
-    """PyIceberg's catalog, whose calls go through attempts and a breaker; `connected_by` must be called first."""
+class RetryingSqlCatalog(StorageCatalog):
+    """A catalog whose calls go through attempts and a breaker; `connected_by` must be called first."""
 
     _retry: Retry
     _inside: threading.local

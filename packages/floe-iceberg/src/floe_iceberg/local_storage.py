@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -66,12 +66,3 @@ class LocalStoragePlugin(StoragePlugin):
     def get_spark_conf(self, catalog_name: str) -> dict[str, str]:
         del catalog_name  # local files need no settings in Spark
         return {}
-
-    def get_dbt_profile_config(self) -> dict[str, Any]:
-        return {"location_root": str(self.path)}
-
-    def get_dagster_io_manager_config(self) -> dict[str, Any]:
-        return {"warehouse": self.get_warehouse_uri()}
-
-    def get_helm_values_override(self) -> dict[str, Any]:
-        return {"persistence": {"enabled": True, "mountPath": str(self.path)}}

@@ -31,7 +31,7 @@ def refuse_shared(table: Table, identifier: TableIdentifier) -> None:
         )
 
 
-def finish_purge(io: FileIO, files: Iterable[str], identifier: TableIdentifier) -> None:
+def finish_purge(io: FileIO, files: Iterable[str], identifier: TableIdentifier | str) -> None:
     """Delete what the catalog left of the files, look again, and raise if some are still there."""
     paths = sorted(files)
     left = {path: reason for path, reason in zip(paths, _in_parallel(io, paths), strict=True) if reason}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -95,16 +95,6 @@ class S3StoragePlugin(StoragePlugin):
             given["s3.access-key-id"] = settings.access_key_id.get_secret_value()
             given["s3.secret-access-key"] = settings.secret_access_key.get_secret_value()
         return {key: value for key, value in given.items() if value is not None}
-
-    def get_dbt_profile_config(self) -> dict[str, Any]:
-        return {"location_root": self.get_warehouse_uri()}
-
-    def get_dagster_io_manager_config(self) -> dict[str, Any]:
-        return {"warehouse": self.get_warehouse_uri()}
-
-    def get_helm_values_override(self) -> dict[str, Any]:
-        settings = self._settings
-        return {"s3": {"bucket": settings.bucket, "endpoint": settings.endpoint, "region": settings.region}}
 
 
 def _region(settings: S3StorageConfig) -> str | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
-from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
@@ -31,12 +30,12 @@ from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata, Storage
 from floe_core.postgres import PostgresAddress, is_postgres
 from floe_core.references import resolve_model
 from floe_core.retry import Retry
-from floe_core.spec import SqlCatalogConfig
+from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.telemetry import note, warn
 from floe_iceberg.catalog_rows import RowName, load_row, table_rows, tables_by_catalog
 from floe_iceberg.database_retry import RetryingSqlCatalog, is_away
 from floe_iceberg.errors import sql_state, translated
-from floe_iceberg.local_storage import usable_path
+from floe_iceberg.local_storage import LocalStoragePlugin, usable_path
 from floe_iceberg.locations import fresh_location, is_taken, taken
 from floe_iceberg.sqlite import SqliteFile
 from floe_iceberg.timestamps import in_order, now_ms, stamped
@@ -92,10 +91,9 @@ class SqlCatalogPlugin(CatalogPlugin):
     def connect(self) -> SqlCatalog:
         if self._catalog is None:
             database = self.database
-            files = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
             with translated("sql.connect", database, namespace=True):
                 repeated = self._repeated(database)
-                self._catalog = repeated.call(lambda: _open(database, self.catalog_name, files, repeated))
+                self._catalog = repeated.call(lambda: _open(database, self.catalog_name, self._files, repeated))
                 _report_others(self._catalog, database)
         return self._catalog
 
@@ -104,6 +102,11 @@ class SqlCatalogPlugin(CatalogPlugin):
         if self._retry is None:
             self._retry = Retry(self._config.retry, f"the catalog database {database}", is_transient=is_away)
         return self._retry
+
+    @property
+    def _files(self) -> StoragePlugin:
+        """The storage that was given, or the one of a floe.yaml that names none."""
+        return self.storage or LocalStoragePlugin(LocalStorageConfig(), root=self._root)
 
     def shutdown(self) -> None:
         if self._catalog is not None:
@@ -153,8 +156,7 @@ class SqlCatalogPlugin(CatalogPlugin):
     def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
         table = TableIdentifier.from_string(identifier)
         with translated("sql.create_table", table):
-            if self.storage is not None:
-                location = self._new_location(table, self.storage, asked=location)
+            location = self._new_location(table, self._files, asked=location)
             self.connect().create_table((*table.namespace, table.name), schema, location=location)
 
     def _new_location(self, table: TableIdentifier, storage: StoragePlugin, *, asked: str | None) -> str:
@@ -180,19 +182,13 @@ class SqlCatalogPlugin(CatalogPlugin):
                 _refuse_second_name(catalog, table)
             (catalog.purge_table if purge else catalog.drop_table)((*table.namespace, table.name))
 
-    def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
-        del table_path, operations  # files on this machine need no credentials
-        return {}
-
 
 class _NestedCatalog(RetryingSqlCatalog):
     """PyIceberg's, in which tables of nested namespaces can be created together with their rows as well."""
 
-    def __init__(self, engine: Engine, name: str, files: Mapping[str, str], retry: Retry) -> None:
+    def __init__(self, engine: Engine, name: str, storage: StoragePlugin, retry: Retry) -> None:
         self.connected_by(retry)
-        MetastoreCatalog.__init__(self, name, uri=str(engine.url), **files)
-        self.engine = engine
-        self._init_catalog()
+        super().__init__(engine, name, storage)
 
     @staticmethod
     def identifier_to_database_and_table(
@@ -240,10 +236,10 @@ def _created_meanwhile(exc: BaseException) -> bool:
     wait=wait_random(0.05, 0.3),
     reraise=True,
 )
-def _open(database: _Database, name: str, files: Mapping[str, str], repeated: Retry) -> SqlCatalog:
+def _open(database: _Database, name: str, storage: StoragePlugin, repeated: Retry) -> SqlCatalog:
     engine = database.open()
     try:
-        return _NestedCatalog(engine, name, files, repeated)
+        return _NestedCatalog(engine, name, storage, repeated)
     except BaseException:
         engine.dispose()
         raise

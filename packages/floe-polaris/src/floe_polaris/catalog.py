@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table
@@ -80,6 +81,7 @@ def create_catalog(
     root: Path | None = None,
     name: str = CATALOG_NAME,
     file_properties: Mapping[str, str] | None = None,
+    file_io: FileIO | None = None,
 ) -> PolarisCatalog:
     """Connect to a Polaris or another Iceberg REST catalog.
 
@@ -87,6 +89,7 @@ def create_catalog(
         config: As in floe.yaml; references are resolved here.
         root: The folder that `${file:…}` and `ca_bundle` start from; by default the current one.
         file_properties: How to get at the files where the catalog does not vend credentials.
+        file_io: Used for the files of all tables, as it is; what the catalog vends is then ignored.
     """
     root = root or Path.cwd()
     settings = resolve_model(config, root=root)
@@ -96,9 +99,8 @@ def create_catalog(
     server = f"the catalog at {address(settings.uri)}"
     retry = Retry(settings.retry, server, is_transient=is_transient, retry_after=retry_after)
     with operation("polaris.connect", uri=settings.uri, warehouse=settings.warehouse):
-        return PolarisCatalog(
-            name, settings, session, token_source(config, settings, session, retry, root), retry, file_properties or {}
-        )
+        tokens = token_source(config, settings, session, retry, root)
+        return PolarisCatalog(name, settings, session, tokens, retry, file_properties or {}, file_io)
 
 
 def token_source(
@@ -158,12 +160,14 @@ class PolarisCatalog(RestCatalog):
         tokens: TokenSource,
         retry: Retry,
         file_properties: Mapping[str, str],
+        file_io: FileIO | None = None,
     ) -> None:
         self._settings = settings
         self._server = Server(settings.uri, "catalog.uri", settings.timeout_seconds)
         self._http = session
         self._tokens = tokens
         self._retry = retry
+        self._file_io = file_io
         self._inside = threading.local()
         self._clock = Clock()
         credentials = settings.credentials
@@ -215,7 +219,7 @@ class PolarisCatalog(RestCatalog):
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)
-        table.io = self._files(table.io.properties, table_response, lambda: self._credentials(identifier_tuple))
+        table.io = self._files(table.io.properties, table_response, lambda: self.vended(identifier_tuple))
         return table
 
     def _response_to_staged_table(
@@ -225,14 +229,14 @@ class PolarisCatalog(RestCatalog):
         table.io = self._files(table.io.properties, table_response, None)
         return table
 
-    def _files(
-        self, properties: Properties, answer: TableResponse, renew: Callable[[], Properties] | None
-    ) -> VendedFileIO:
+    def _files(self, properties: Properties, answer: TableResponse, renew: Callable[[], Properties] | None) -> FileIO:
+        if self._file_io is not None:
+            return self._file_io
         place = answer.metadata_location or answer.metadata.location  # a table that is being created has no file yet
         vended = {**answer.config, **self._resolve_storage_credentials(answer.storage_credentials, place)}
         return VendedFileIO(properties, vended, renew, lambda: self._clock.skew)
 
-    def _credentials(self, identifier: tuple[str, ...]) -> dict[str, Any]:
+    def vended(self, identifier: tuple[str, ...]) -> dict[str, Any]:
         """New credentials for the files of a table; loading it brings them from every server that vends any."""
         return vended_by(self.load_table(identifier).io)
 
@@ -454,7 +458,7 @@ class PolarisCatalog(RestCatalog):
 
         def renew() -> Properties:
             try:
-                return self._credentials(self.identifier_to_tuple(identifier))
+                return self.vended(self.identifier_to_tuple(identifier))
             except NoSuchTableError:
                 return vended_by(staged(made._table.metadata.location)._table.io)
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from requests.utils import get_environ_proxies, select_proxy
 
 from floe_core import __version__
 from floe_core.errors import FloeStorageError, NamespaceNotFoundError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.plugins import FLOE_API_VERSION
-from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata
-from floe_core.redaction import is_credential_key
+from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata, StoragePlugin
 from floe_core.references import resolve_model
 from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
+from floe_iceberg.storage_catalog import files_of
 from floe_polaris.answers import checked_token
 from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
 from floe_polaris.failures import address
-from floe_polaris.files import vended_by
 from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
 from floe_polaris.truststore import java_trust_options
 
@@ -51,8 +52,10 @@ class RestCatalogPlugin(CatalogPlugin):
     def connect(self) -> PolarisCatalog:
         with self._lock:
             if self._catalog is None:
-                files = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
-                self._catalog = create_catalog(self._config, root=self._root, file_properties=files)
+                properties = self.storage.get_pyiceberg_properties() if self.storage is not None else {}
+                self._catalog = create_catalog(
+                    self._config, root=self._root, file_properties=properties, file_io=_own_file_io(self.storage)
+                )
             return self._catalog
 
     def shutdown(self) -> None:
@@ -199,18 +202,11 @@ class RestCatalogPlugin(CatalogPlugin):
             catalog = self.connect()
             (catalog.purge_table if purge else catalog.drop_table)((*table.namespace, table.name))
 
-    def vend_credentials(self, table_path: str, operations: Sequence[str]) -> dict[str, str]:
-        """What the server vends for a table, `bronze.orders`; it decides itself what the bearer may do with them."""
-        del operations
+    def vend_credentials(self, table_path: str) -> dict[str, str]:
+        """What the server vends for a table, `bronze.orders`: credentials, and the settings that go with them."""
         table = TableIdentifier.from_string(table_path)
         with translated("vend_credentials", table):
-            vended = vended_by(self.connect().load_table((*table.namespace, table.name)).io)
-        if not any(is_credential_key(key) for key in vended):
-            raise FloeStorageError(
-                f"the catalog vends no credentials for '{table}'; see catalog.access_delegation in floe.yaml, and "
-                f"whether the server can vend any"
-            )
-        return {key: str(value) for key, value in vended.items()}
+            return {key: str(value) for key, value in self.connect().vended((*table.namespace, table.name)).items()}
 
 
 class PolarisCatalogPlugin(RestCatalogPlugin):
@@ -223,3 +219,9 @@ class PolarisCatalogPlugin(RestCatalogPlugin):
     @classmethod
     def get_config_schema(cls) -> type[PolarisCatalogConfig]:
         return PolarisCatalogConfig
+
+
+def _own_file_io(storage: StoragePlugin | None) -> FileIO | None:
+    """The FileIO of a storage plugin, unless it is PyIceberg's own, which its properties describe in full."""
+    files = files_of(storage) if storage is not None else None
+    return None if type(files) is PyArrowFileIO else files

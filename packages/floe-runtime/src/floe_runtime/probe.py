@@ -52,9 +52,9 @@ class Probe:
 
     def write(self) -> str:
         """By PyIceberg, with the credentials that the catalog vends or those of `storage`."""
-        # With what PyIceberg gets at the files: what the catalog vends, or what `storage` says.
-        properties = self.lake.tables.load_table(self.table).io.properties
-        self._properties = {key: str(value) for key, value in properties.items() if key.startswith("s3.")}
+        tables = self.lake.tables
+        vended = tables.catalog_plugin.vend_credentials(str(self.table))
+        self._properties = {**tables.storage_plugin.get_pyiceberg_properties(), **vended}
         self._refuse_other_storage()
         with _needing("TABLE_WRITE_DATA", "write"), self._storing():
             self.lake.tables.write_data(self.table, pa.table({"id": list(range(_ROWS))}), mode=WriteMode.APPEND)
