@@ -24,6 +24,7 @@ from floe_core.plugins import (
     create_storage_plugin,
     registry,
     start,
+    stop,
 )
 from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
 
@@ -72,6 +73,10 @@ class NewerMinor(CatalogPlugin):
 
 class Nameless(CatalogPlugin):
     """Its author forgot the metadata."""
+
+
+class Needy(CatalogPlugin):
+    metadata: ClassVar[PluginMetadata] = made_for("1.0").model_copy(update={"dependencies": ("vault", "s3", "glue")})
 
 
 class NotAPlugin:
@@ -260,6 +265,32 @@ def test_a_plugin_for_an_older_minor_api_is_accepted(site: Site, monkeypatch: py
     assert PluginRegistry(site.find).get(PluginType.CATALOG, "glue") is GoodCatalog
 
 
+def test_a_plugin_whose_dependencies_are_not_installed_names_them(site: Site) -> None:
+    site.install("floe-glue", "glue", f"{__name__}:Needy")
+    with pytest.raises(PluginError) as caught:
+        PluginRegistry(site.find).get(PluginType.CATALOG, "glue")
+    assert str(caught.value) == (
+        "catalog plugin 'glue' needs plugins that are not installed: 'vault' (install the package that brings it), "
+        "'s3' (the package floe-iceberg of this version does not bring it, or is not installed)"
+    )
+
+
+def test_the_dependencies_of_a_plugin_may_be_of_any_kind(site: Site) -> None:
+    site.install("floe-glue", "glue", f"{__name__}:Needy")
+    site.install("floe-s3", "s3", "no_such_module_anywhere:X", "floe.storage")
+    site.install("floe-vault", "vault", "no_such_module_anywhere:Y", "floe.secrets")
+    assert PluginRegistry(site.find).get(PluginType.CATALOG, "glue") is Needy
+
+
+def test_a_project_whose_plugin_lacks_a_dependency_does_not_compile(
+    site: Site, monkeypatch: pytest.MonkeyPatch, new_project: Project
+) -> None:
+    site.install("floe-glue", "glue", f"{__name__}:Needy")
+    monkeypatch.setattr(compiler, "registry", PluginRegistry(site.find))
+    with pytest.raises(PluginError, match="'vault'"):
+        compile_project(new_project("name: shop\ncatalog: {type: glue}\n"))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -315,6 +346,56 @@ def test_a_plugin_that_hangs_while_starting_is_told() -> None:
 def test_an_error_while_starting_reaches_the_caller() -> None:
     with pytest.raises(RuntimeError, match="no disk"):
         start(Lifecycle(fail))
+
+
+class Ending(Lifecycle):
+    """Equal to every other one, and so not hashable."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ending)
+
+    def startup(self) -> None: ...
+
+    def shutdown(self) -> None:
+        self._act()
+
+
+def test_a_started_plugin_is_shut_down_once() -> None:
+    ended: list[str] = []
+    first, second = Ending(lambda: ended.append("first")), Ending(lambda: ended.append("second"))
+    stop(first)
+    assert ended == []  # it was never started
+    start(first)
+    start(second)
+    stop(first)
+    stop(first)
+    assert ended == ["first"]
+    stop(second)
+    assert ended == ["first", "second"]
+
+
+def test_a_plugin_that_cannot_shut_down_is_a_warning_and_the_next_one_is_shut_down(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended: list[bool] = []
+    broken, sound = Ending(fail), Ending(lambda: ended.append(True))
+    start(broken)
+    start(sound)
+    stop(broken, sound)
+    assert ended == [True]
+    assert "plugin 'sample' did not shut down: RuntimeError: no disk" in caplog.text
+
+
+def test_plugins_that_nobody_stopped_are_shut_down_when_the_process_exits() -> None:
+    script = (
+        "from floe_core.plugins import start, stop\n"
+        "from tests.unit.core.test_core_plugins import Ending\n"
+        "one, two, three = (Ending(lambda name=name: print(name)) for name in ('one', 'two', 'three'))\n"
+        "for plugin in (one, two, three): start(plugin)\n"
+        "stop(two)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["two", "three", "one"]
 
 
 def test_health_is_an_answer_and_never_an_exception() -> None:

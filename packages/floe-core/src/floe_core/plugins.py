@@ -1,9 +1,11 @@
-"""Plugins found by entry point, checked before use, started and asked for their health with a time limit."""
+"""Plugins found by entry point, checked before use, started, asked for their health and shut down."""
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
@@ -12,7 +14,15 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from floe_core.errors import ConfigurationError, PluginError
-from floe_core.ports import CatalogPlugin, ComputePlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
+from floe_core.ports import (
+    CatalogPlugin,
+    ComputePlugin,
+    HealthStatus,
+    OrchestratorPlugin,
+    Plugin,
+    PluginMetadata,
+    StoragePlugin,
+)
 from floe_core.redaction import redact
 from floe_core.wording import value_problem
 
@@ -26,9 +36,11 @@ __all__ = [
     "check_health",
     "create_catalog_plugin",
     "create_compute_plugin",
+    "create_orchestrator_plugin",
     "create_storage_plugin",
     "registry",
     "start",
+    "stop",
 ]
 
 FLOE_API_VERSION: Final = "1.0"
@@ -42,6 +54,7 @@ _BROUGHT_BY = {
     "rest": "floe-polaris",
     "polaris": "floe-polaris",
     "spark": "floe-spark",
+    "dagster": "floe-dagster",
 }
 
 Result = TypeVar("Result")
@@ -68,6 +81,7 @@ _PORTS: dict[PluginType, type] = {
     PluginType.CATALOG: CatalogPlugin,
     PluginType.STORAGE: StoragePlugin,
     PluginType.COMPUTE: ComputePlugin,
+    PluginType.ORCHESTRATOR: OrchestratorPlugin,
 }
 
 
@@ -115,18 +129,29 @@ class PluginRegistry:
         if not isinstance(getattr(plugin, "metadata", None), PluginMetadata):
             raise PluginError(f"{word} plugin {name!r} of {_distribution(point)} has no metadata: PluginMetadata(...)")
         _check_api(word, name, plugin)
+        self._check_dependencies(word, name, plugin)
         return plugin
+
+    def _check_dependencies(self, word: str, name: str, plugin: type[Plugin]) -> None:
+        if not plugin.metadata.dependencies:
+            return
+        installed = {found for kind in PluginType for found in self.names(kind)}
+        missing = [one for one in plugin.metadata.dependencies if one not in installed]
+        if missing:
+            needed = ", ".join(f"{one!r} ({_advice(one)})" for one in missing)
+            raise PluginError(f"{word} plugin {name!r} needs plugins that are not installed: {needed}")
 
     def _unknown(self, kind: PluginType, word: str, name: str) -> str:
         known = self.names(kind)
         close = difflib.get_close_matches(name, known, n=1)
-        if close:
-            advice = f"did you mean {close[0]!r}?"
-        elif name in _BROUGHT_BY:
-            advice = f"the package {_BROUGHT_BY[name]} of this version does not bring it, or is not installed"
-        else:
-            advice = "install the package that brings it"
+        advice = f"did you mean {close[0]!r}?" if close else _advice(name)
         return f"no {word} plugin {name!r} is installed (installed: {', '.join(known) or 'none'}); {advice}"
+
+
+def _advice(name: str) -> str:
+    if name in _BROUGHT_BY:
+        return f"the package {_BROUGHT_BY[name]} of this version does not bring it, or is not installed"
+    return "install the package that brings it"
 
 
 def _distribution(point: EntryPoint) -> str:
@@ -148,9 +173,11 @@ registry = PluginRegistry()
 
 
 def create_catalog_plugin(artifacts: CompiledArtifacts) -> CatalogPlugin:
-    """The catalog of a project, not connected yet."""
+    """The catalog of a project on its storage, not connected yet."""
     plugin = registry.get(PluginType.CATALOG, artifacts.catalog.type)
-    return cast("CatalogPlugin", plugin(_settings(plugin, artifacts.catalog), root=artifacts.root))
+    catalog = cast("CatalogPlugin", plugin(_settings(plugin, artifacts.catalog), root=artifacts.root))
+    catalog.use_storage(create_storage_plugin(artifacts))
+    return catalog
 
 
 def create_storage_plugin(artifacts: CompiledArtifacts) -> StoragePlugin:
@@ -163,6 +190,12 @@ def create_compute_plugin(artifacts: CompiledArtifacts) -> ComputePlugin:
     """The engine of a project, which has no tables yet and starts nothing by itself."""
     plugin = registry.get(PluginType.COMPUTE, "spark")
     return cast("ComputePlugin", plugin(artifacts.spark, root=artifacts.root))
+
+
+def create_orchestrator_plugin(artifacts: CompiledArtifacts) -> OrchestratorPlugin:
+    """What runs the pipeline of a project."""
+    plugin = registry.get(PluginType.ORCHESTRATOR, "dagster")
+    return cast("OrchestratorPlugin", plugin(artifacts.pipeline, root=artifacts.root))
 
 
 def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
@@ -188,9 +221,32 @@ def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
         ) from None
 
 
+# By identity, because a plugin need not be hashable. Weak, so that a long process may open any number of lakes.
+_started: weakref.WeakValueDictionary[int, Plugin] = weakref.WeakValueDictionary()
+
+
 def start(plugin: Plugin, *, timeout: float = STARTUP_SECONDS) -> None:
-    """Start a plugin, or say that it did not start in time."""
+    """Start a plugin, or say that it did not start in time; it is shut down by `stop` or when the process exits."""
     _within(timeout, plugin.startup, f"plugin {plugin.metadata.name!r} did not start within {timeout:g} s")
+    _started[id(plugin)] = plugin
+
+
+def stop(*plugins: Plugin) -> None:
+    """Shut down those that were started and not stopped since; a failure is a warning and does not stop the others."""
+    for plugin in plugins:
+        if _started.pop(id(plugin), None) is None:
+            continue
+        try:
+            plugin.shutdown()
+        except Exception as exc:  # noqa: BLE001 - the work is done; the other plugins must still be shut down
+            from floe_core.telemetry import warn  # heavier than the rest of this module, and rarely needed
+
+            warn(f"plugin {plugin.metadata.name!r} did not shut down: {type(exc).__name__}: {exc}")
+
+
+@atexit.register
+def _stop_all() -> None:
+    stop(*reversed(list(_started.values())))
 
 
 def check_health(plugin: Plugin, *, timeout: float = HEALTH_SECONDS) -> HealthStatus:

@@ -12,7 +12,7 @@ from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, PluginError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.maintenance import CompactReport, ExpireReport, ManifestsReport, OrphansReport, StatisticsReport
-from floe_core.plugins import create_compute_plugin
+from floe_core.plugins import create_compute_plugin, start
 from floe_core.policy import CompactionStrategy
 from floe_core.ports import ComputePlugin
 from floe_iceberg.arguments import TableName, choice, identifier_of, names_of
@@ -147,6 +147,7 @@ class PhysicalMaintenance(Tables, Protocol):
                 raise PluginError(
                     f"compaction, expiry and removal of files are done by Spark: pip install floe-spark ({exc})"
                 ) from exc
+            start(compute)
             compute.use_tables(self.artifacts, self)
             self.compute = compute
         return self.compute

@@ -34,7 +34,7 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, NamespaceInfo, PartitionTransform, SnapshotInfo, SortField, WriteMode
-from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start
+from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start, stop
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.telemetry import note, observe, operation, warn
 from floe_iceberg import refs
@@ -128,14 +128,24 @@ class IcebergTableManager(PhysicalMaintenance):
 
     @classmethod
     def open(cls, artifacts: CompiledArtifacts) -> IcebergTableManager:
-        """The tables of a compiled project; logs and spans go where it says."""
+        """The tables of a compiled project, with its logs and spans; `close()` them, or leave it to the process's end."""
         observe(artifacts)
         catalog, storage = create_catalog_plugin(artifacts), create_storage_plugin(artifacts)
-        start(catalog)
         start(storage)
+        try:
+            start(catalog)
+        except BaseException:
+            stop(storage)
+            raise
         tables = cls(catalog, storage, IcebergTableManagerConfig(table_properties=dict(artifacts.tables.properties)))
         tables.artifacts = artifacts
         return tables
+
+    def close(self) -> None:
+        """Shut down the plugins that were started for these tables. A second call does nothing."""
+        if self.compute is not None:
+            stop(self.compute)
+        stop(self.catalog_plugin, self.storage_plugin)
 
     @property
     def _catalog(self) -> Catalog:

@@ -22,6 +22,7 @@ from floe_spark.write import WriteResult, write, write_request
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
 
 __all__ = ["Lake"]
 
@@ -29,10 +30,22 @@ Result = TypeVar("Result")
 
 
 class Lake:
-    """Both engines on one catalog. Nothing connects before it is used."""
+    """Both engines on one catalog. Nothing connects before it is used; `with` closes it."""
 
     def __init__(self, artifacts: CompiledArtifacts) -> None:
         self.artifacts = artifacts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Shut down the plugins of catalog and storage; the Spark session, which others may use too, goes on."""
+        opened = self.__dict__.get("tables")
+        if isinstance(opened, IcebergTableManager):
+            opened.close()
 
     @property
     def default_namespace(self) -> str:
