@@ -128,7 +128,7 @@ class IcebergTableManager(PhysicalMaintenance):
 
     @classmethod
     def open(cls, artifacts: CompiledArtifacts) -> IcebergTableManager:
-        """The tables of a compiled project, with its logs and spans; `close()` them, or leave it to the process's end."""
+        """The tables of a compiled project, with its logs and spans; `close()` them, or leave it to the exit."""
         observe(artifacts)
         catalog, storage = create_catalog_plugin(artifacts), create_storage_plugin(artifacts)
         start(storage)

@@ -22,6 +22,8 @@ from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.catalog_name import CATALOG_NAME
 from floe_core.errors import ConfigurationError, FloeError
+from floe_core.plugins import create_orchestrator_plugin, start, stop
+from floe_core.ports import OrchestratorPlugin
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
 from floe_runtime.failures import Place, place_in
 
@@ -89,10 +91,20 @@ def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
     """The pipeline of a project; the history of its runs is under `.floe/` unless DAGSTER_HOME says otherwise."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
-        with _inside(artifacts), _dagster_home(artifacts) as home:
-            definitions = _load(artifacts)
+        with _inside(artifacts), _dagster_home(artifacts) as home, _orchestrator(artifacts) as orchestrator:
+            definitions = _load(artifacts, orchestrator)
             with DagsterInstance.from_config(str(home)) as instance:
                 yield Pipeline(artifacts, definitions, instance)
+
+
+@contextmanager
+def _orchestrator(artifacts: CompiledArtifacts) -> Iterator[OrchestratorPlugin]:
+    plugin = create_orchestrator_plugin(artifacts)
+    start(plugin)
+    try:
+        yield plugin
+    finally:
+        stop(plugin)
 
 
 @contextmanager
@@ -153,7 +165,7 @@ def _history_of(artifacts: CompiledArtifacts) -> Path:
     return home
 
 
-def _load(artifacts: CompiledArtifacts) -> Definitions:
+def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Definitions:
     name = artifacts.pipeline.definitions
     _forget_other_projects(name, artifacts.root)
     try:
@@ -169,12 +181,8 @@ def _load(artifacts: CompiledArtifacts) -> Definitions:
         raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
     except (Exception, SystemExit) as exc:
         raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
-    found = [value for value in vars(module).values() if isinstance(value, Definitions)]
-    if len(found) != 1:
-        raise ConfigurationError(
-            f"module {name} must hold one Definitions object (found {len(found)}): defs = create_definitions([...])"
-        )
-    return found[0]
+    definitions: Definitions = orchestrator.definitions_in(module)
+    return definitions
 
 
 def _forget_other_projects(name: str, root: Path) -> None:

@@ -1,0 +1,41 @@
+"""Orchestrator plugin `dagster`: what runs the pipeline of a project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+from dagster import Definitions
+
+from floe_core import __version__
+from floe_core.errors import ConfigurationError
+from floe_core.plugins import FLOE_API_VERSION
+from floe_core.ports import OrchestratorPlugin, PluginMetadata
+from floe_core.spec import PipelineConfig
+
+__all__ = ["DagsterOrchestratorPlugin"]
+
+
+class DagsterOrchestratorPlugin(OrchestratorPlugin):
+    """Dagster. Users make its definitions with `create_definitions`."""
+
+    metadata: ClassVar[PluginMetadata] = PluginMetadata(
+        name="dagster", version=__version__, floe_api_version=FLOE_API_VERSION, description="Dagster definitions"
+    )
+
+    def __init__(self, config: PipelineConfig, *, root: Path) -> None:
+        del config, root  # the caller imports the module
+
+    @classmethod
+    def get_config_schema(cls) -> type[PipelineConfig]:
+        return PipelineConfig
+
+    def definitions_in(self, module: ModuleType) -> Definitions:
+        found = [value for value in vars(module).values() if isinstance(value, Definitions)]
+        if len(found) != 1:
+            raise ConfigurationError(
+                f"module {module.__name__} must hold one Definitions object (found {len(found)}): "
+                f"defs = create_definitions([...])"
+            )
+        return found[0]
