@@ -173,7 +173,7 @@ def metadata_files(root: Path) -> dict[str, str]:
         "empty.metadata.json": (b"", "is not the metadata of an Iceberg table"),
         "other.metadata.json": (b'{"name": "shop"}', "is not the metadata of an Iceberg table"),
         "half.metadata.json": (b'{"format-version": 2}', "is not the metadata of an Iceberg table"),
-        "words.gz.metadata.json": (b"these are words", "cannot be read: Not a gzipped file"),
+        "words.gz.metadata.json": (b"these are words", "is not the metadata of an Iceberg table"),
     }
     for name, (content, _) in contents.items():
         (root / name).write_bytes(content)

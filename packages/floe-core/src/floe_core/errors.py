@@ -15,6 +15,7 @@ FloeError
     ├── TableAlreadyExistsError
     ├── SchemaEvolutionError           lists the fields
     ├── PartitionMismatchError         rows outside the slice
+    ├── DamagedFileError               restore the file that it names
     ├── ConcurrencyConflictError       somebody else changed the same rows
     └── CommitStateUnknownError        may have committed: inspect, do not retry blindly
 """
@@ -35,6 +36,7 @@ __all__ = [
     "CommitStateUnknownError",
     "ConcurrencyConflictError",
     "ConfigurationError",
+    "DamagedFileError",
     "FloeError",
     "FloeStorageError",
     "NamespaceAlreadyExistsError",
@@ -136,6 +138,14 @@ class SchemaEvolutionError(FloeStorageError):
 
 class PartitionMismatchError(FloeStorageError):
     """Rows lie outside the slice being written; nothing was written."""
+
+
+class DamagedFileError(FloeStorageError):
+    """A file of a table cannot be parsed; the message names it and how to go on."""
+
+    def __init__(self, message: str, *, file: str, detail: StorageErrorDetail | None = None) -> None:
+        super().__init__(message, detail=detail)
+        self.file = file
 
 
 class ConcurrencyConflictError(FloeStorageError):

@@ -211,6 +211,10 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
     """Raise Floe's error from the foreign one; `name` is the table, or the namespace if `namespace`."""
     try:
         yield
+    except floe.DamagedFileError as exc:
+        if namespace or exc.detail is not None:
+            raise
+        raise _of_table(exc, operation, name) from exc
     except floe.FloeError:
         raise
     except Exception as exc:
@@ -228,6 +232,15 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
             retryable=error in (floe.ConcurrencyConflictError, floe.CatalogConnectionError),
         )
         raise error(message.format(name=name, reason=reason), detail=detail) from exc
+
+
+def _of_table(exc: floe.DamagedFileError, operation: str, name: object) -> floe.DamagedFileError:
+    """The same error with the table that the file belongs to."""
+    message = redact(str(exc))
+    detail = StorageErrorDetail(
+        error_type=type(exc).__name__, operation=operation, table=str(name), message=message, retryable=False
+    )
+    return floe.DamagedFileError(f"table '{name}': {message}", file=exc.file, detail=detail)
 
 
 def sql_state(exc: BaseException | None) -> str:

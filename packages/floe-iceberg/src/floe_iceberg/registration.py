@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import urlparse
 
-from pyiceberg.exceptions import ValidationError
 from pyiceberg.serializers import FromInputFile
 
-from floe_core.errors import FloeStorageError
+from floe_core.errors import DamagedFileError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.ports import FileIO
 from floe_core.redaction import redact
@@ -32,7 +31,7 @@ def check_metadata_file(io: FileIO, location: str, identifier: TableIdentifier) 
         raise refusal(location, identifier, "does not exist") from exc
     except PermissionError:
         raise
-    except (ValidationError, UnicodeDecodeError) as exc:
+    except DamagedFileError as exc:
         raise refusal(location, identifier, "is not the metadata of an Iceberg table") from exc
     except (OSError, ValueError) as exc:
         raise refusal(location, identifier, f"cannot be read: {shown(exc)}") from exc

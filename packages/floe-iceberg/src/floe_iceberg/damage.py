@@ -1,0 +1,286 @@
+"""Damaged files of a table: each becomes one error that names the file and the remedy.
+
+PyIceberg parses what it is given. It ends an Avro file at the first entry that is missing, decodes past the end of one
+that was cut off, and raises whatever its parsers raise, without the name of the file. A manifest list that lost its
+entries would read as an empty table, and an append to it would drop every row. So its readers are wrapped here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io as streams
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg.io.pyarrow as library
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.io import FileIO, InputFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from floe_core.errors import DamagedFileError, FloeError
+
+__all__ = ["apply_patches", "avro_problem"]
+
+_METADATA = "metadata file"
+_LIST = "manifest list"
+_MANIFEST = "manifest"
+_DATA = "data file"
+_REMEDIES = {
+    _METADATA: (
+        "Restore the file from a backup or from an earlier version of the object. Without one, go back to an earlier "
+        "metadata file of the same folder: drop_table without purge, then register_table with its address"
+    ),
+    _LIST: (
+        "Restore the file from a backup or from an earlier version of the object. Without one, go back to a snapshot "
+        "that does not need it with rollback_to_snapshot, and write what is missing again"
+    ),
+    _DATA: (
+        "Restore the file from a backup or from an earlier version of the object. Without one, overwrite the "
+        "partitions or the table that it belongs to: run the asset again"
+    ),
+}
+_REMEDIES[_MANIFEST] = _REMEDIES[_LIST]
+# What the parsers raise for content that they cannot parse; a file that cannot be reached is an OSError.
+_UNPARSABLE = (
+    ValueError,
+    ValidationError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    zlib.error,
+    gzip.BadGzipFile,
+)
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_LONGEST_REASON = 200
+
+
+def _damaged(kind: str, file: str, reason: str) -> DamagedFileError:
+    return DamagedFileError(f"{kind} {file} is damaged: {reason}. {_REMEDIES[kind]}", file=file)
+
+
+def _brief(exc: Exception) -> str:
+    lines = str(exc).strip().splitlines()
+    return f"{type(exc).__name__}: {lines[0]}"[:_LONGEST_REASON] if lines else type(exc).__name__
+
+
+@contextmanager
+def _parsing(kind: str, file: str) -> Iterator[None]:
+    try:
+        yield
+    except FloeError:
+        raise
+    except _UNPARSABLE as exc:
+        if str(exc).startswith("Unsupported codec"):
+            raise
+        raise _damaged(kind, file, _brief(exc)) from exc
+
+
+# Avro ---------------------------------------------------------------------------------------------------------------
+
+
+class _Cursor:
+    """Reads the skeleton of an Avro file and never past its end."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.position = 0
+
+    def take(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self._content):
+            raise ValueError("it was cut off, or overwritten")
+        taken = self._content[self.position : end]
+        self.position = end
+        return taken
+
+    def skip(self, size: int) -> None:
+        if size < 0 or self.position + size > len(self._content):
+            raise ValueError("it was cut off, or overwritten")
+        self.position += size
+
+    def number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            if shift > 63:
+                raise ValueError("it was overwritten")
+
+    def header(self) -> bytes:
+        """Skip the header and return its sync marker."""
+        if self.take(len(_MAGIC)) != _MAGIC:
+            raise ValueError("it does not begin like an Avro file")
+        while count := self.number():
+            if count < 0:
+                self.number()  # the size of this part of the map in bytes
+            for _ in range(2 * abs(count)):
+                self.skip(self.number())
+        return self.take(_SYNC_BYTES)
+
+
+def avro_problem(content: bytes) -> str | None:
+    """Why this is not a complete Avro file, or None."""
+    if not content:
+        return "it is empty"
+    cursor = _Cursor(content)
+    try:
+        sync = cursor.header()
+        while cursor.position < len(content):
+            cursor.number()
+            cursor.skip(cursor.number())
+            if cursor.take(_SYNC_BYTES) != sync:
+                return "it was overwritten"
+    except ValueError as exc:
+        return str(exc)
+    return None
+
+
+class _InMemory:
+    """The content of an input file that was read once."""
+
+    def __init__(self, location: str, content: bytes) -> None:
+        self.location = location
+        self._content = content
+
+    def open(self, seekable: bool = True) -> streams.BytesIO:
+        del seekable
+        return streams.BytesIO(self._content)
+
+
+_enter = AvroFile.__enter__
+
+
+def _entered(self: AvroFile[Any]) -> AvroFile[Any]:
+    with self.input_file.open() as file:
+        content = file.read()
+    problem = avro_problem(content)
+    if problem is not None:
+        raise ValueError(problem)
+    self.input_file = _InMemory(self.input_file.location, content)  # type: ignore[assignment]
+    return _enter(self)
+
+
+_manifests = Snapshot.manifests
+_fetch = ManifestFile.fetch_manifest_entry
+
+
+def _listed(self: Snapshot, io: FileIO) -> list[ManifestFile]:
+    with _parsing(_LIST, self.manifest_list):
+        found = _manifests(self, io)
+    if not found and self.summary is not None:
+        told = self.summary.additional_properties
+        files = [told.get(key) or "0" for key in ("added-data-files", "total-data-files")]
+        if any(one.isdecimal() and int(one) > 0 for one in files):
+            reason = f"it has no entries, and its snapshot {self.snapshot_id} has data files"
+            raise _damaged(_LIST, self.manifest_list, reason)
+    return found
+
+
+def _entries(self: ManifestFile, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
+    with _parsing(_MANIFEST, self.manifest_path):
+        found = _fetch(self, io, discard_deleted)
+    counts = [self.added_files_count, self.existing_files_count]
+    expected = sum(one for one in counts if one is not None)
+    if len(found) < expected:
+        reason = f"it has {len(found)} entries where its manifest list says {expected}"
+        raise _damaged(_MANIFEST, self.manifest_path, reason)
+    return found
+
+
+# Metadata -----------------------------------------------------------------------------------------------------------
+
+_table_metadata = FromInputFile.table_metadata
+
+
+def _metadata(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
+    try:
+        return _table_metadata(input_file, encoding)
+    except _UNPARSABLE as exc:
+        file = input_file.location
+        if not _is_object(input_file, encoding):
+            raise _damaged(_METADATA, file, "it is empty, cut off or overwritten, and no JSON") from exc
+        raise DamagedFileError(
+            f"{_METADATA} {file} is JSON that PyIceberg does not understand: {_brief(exc)}. It was written by a newer "
+            f"version of Iceberg, or edited: update Floe, or restore the file",
+            file=file,
+        ) from exc
+
+
+def _is_object(input_file: InputFile, encoding: str) -> bool:
+    with input_file.open() as file:
+        content = file.read()
+    try:
+        if input_file.location.endswith(".gz.metadata.json"):
+            content = gzip.decompress(content)
+        return isinstance(json.loads(content.decode(encoding)), dict)
+    except _UNPARSABLE:
+        return False
+
+
+# Data ---------------------------------------------------------------------------------------------------------------
+
+_batches = library._task_to_record_batches
+_deletes = library._read_deletes
+
+
+def _rows(io: FileIO, task: FileScanTask, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
+    with _reading(io, task.file):
+        yield from _batches(io, task, *args, **kwargs)
+
+
+def _deleted(io: FileIO, data_file: DataFile) -> dict[str, pa.ChunkedArray]:
+    with _reading(io, data_file):
+        return _deletes(io, data_file)
+
+
+@contextmanager
+def _reading(io: FileIO, file: DataFile) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, *_UNPARSABLE) as exc:
+        # A filter or a type may be what failed: only a file that cannot be read plainly is damaged.
+        if _is_unreachable(exc) or not _is_unreadable(io, file):
+            raise
+        raise _damaged(_DATA, file.file_path, _brief(exc)) from exc
+
+
+def _is_unreachable(exc: Exception) -> bool:
+    """Is it the system or the store that failed, and not the content?"""
+    outside = isinstance(exc, OSError) and (exc.errno is not None or "AWS Error" in str(exc))
+    return outside or isinstance(exc, FileNotFoundError | FloeError)
+
+
+def _is_unreadable(io: FileIO, file: DataFile) -> bool:
+    try:
+        with io.new_input(file.file_path).open() as opened:
+            fragment = library._get_file_format(file.file_format).make_fragment(opened)
+            for _ in fragment.to_batches():
+                pass
+    except (OSError, *_UNPARSABLE) as exc:
+        return not _is_unreachable(exc)
+    return False
+
+
+def apply_patches() -> None:
+    """Let PyIceberg report damaged files from now on, whoever calls it in this process."""
+    AvroFile.__enter__ = _entered  # type: ignore[method-assign]
+    Snapshot.manifests = _listed  # type: ignore[method-assign]
+    ManifestFile.fetch_manifest_entry = _entries  # type: ignore[method-assign]
+    FromInputFile.table_metadata = staticmethod(_metadata)  # type: ignore[method-assign]
+    library._task_to_record_batches = _rows
+    library._read_deletes = _deleted
