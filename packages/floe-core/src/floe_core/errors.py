@@ -143,7 +143,7 @@ class PartitionMismatchError(FloeStorageError):
 class DamagedFileError(FloeStorageError):
     """A file of a table cannot be parsed; the message names it and how to go on."""
 
-    def __init__(self, message: str, *, file: str, detail: StorageErrorDetail | None = None) -> None:
+    def __init__(self, message: str, *, file: str = "", detail: StorageErrorDetail | None = None) -> None:
         super().__init__(message, detail=detail)
         self.file = file
 

@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import ColumnElement, func, or_, select, true
 from sqlalchemy.exc import OperationalError, ProgrammingError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
-__all__ = ["RowName", "load_row", "table_rows", "tables_by_catalog"]
+__all__ = ["RowName", "load_previous", "load_row", "table_rows", "tables_by_catalog"]
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,18 @@ def load_row(catalog: SqlCatalog, row: RowName) -> Table:
     """A table of any catalog in the database, as it is now."""
     if row.catalog is None:
         return catalog.load_table(row.name)
+    return _load(catalog, row, IcebergTables.metadata_location)
+
+
+def load_previous(catalog: SqlCatalog, row: RowName) -> Table:
+    """The table as it was before its last commit, for one whose newest metadata cannot be read."""
+    return _load(catalog, row, IcebergTables.previous_metadata_location)
+
+
+def _load(catalog: SqlCatalog, row: RowName, column: InstrumentedAttribute[str | None]) -> Table:
     *namespace, name = row.name
-    found = select(IcebergTables.metadata_location).where(
-        IcebergTables.catalog_name == row.catalog,
+    found = select(column).where(
+        IcebergTables.catalog_name == (row.catalog or catalog.name),
         IcebergTables.table_namespace == ".".join(namespace),
         IcebergTables.table_name == name,
     )

@@ -71,6 +71,8 @@ def _damaged(kind: str, file: str, reason: str) -> DamagedFileError:
 
 
 def _brief(exc: Exception) -> str:
+    if isinstance(exc, _IncompleteError):
+        return str(exc)
     lines = str(exc).strip().splitlines()
     return f"{type(exc).__name__}: {lines[0]}"[:_LONGEST_REASON] if lines else type(exc).__name__
 
@@ -90,6 +92,10 @@ def _parsing(kind: str, file: str) -> Iterator[None]:
 # Avro ---------------------------------------------------------------------------------------------------------------
 
 
+class _IncompleteError(ValueError):
+    """The content is not a whole Avro file."""
+
+
 class _Cursor:
     """Reads the skeleton of an Avro file and never past its end."""
 
@@ -100,14 +106,14 @@ class _Cursor:
     def take(self, size: int) -> bytes:
         end = self.position + size
         if size < 0 or end > len(self._content):
-            raise ValueError("it was cut off, or overwritten")
+            raise _IncompleteError("it was cut off, or overwritten")
         taken = self._content[self.position : end]
         self.position = end
         return taken
 
     def skip(self, size: int) -> None:
         if size < 0 or self.position + size > len(self._content):
-            raise ValueError("it was cut off, or overwritten")
+            raise _IncompleteError("it was cut off, or overwritten")
         self.position += size
 
     def number(self) -> int:
@@ -119,12 +125,12 @@ class _Cursor:
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
             if shift > 63:
-                raise ValueError("it was overwritten")
+                raise _IncompleteError("it was overwritten")
 
     def header(self) -> bytes:
         """Skip the header and return its sync marker."""
         if self.take(len(_MAGIC)) != _MAGIC:
-            raise ValueError("it does not begin like an Avro file")
+            raise _IncompleteError("it does not begin like an Avro file")
         while count := self.number():
             if count < 0:
                 self.number()  # the size of this part of the map in bytes
@@ -170,7 +176,7 @@ def _entered(self: AvroFile[Any]) -> AvroFile[Any]:
         content = file.read()
     problem = avro_problem(content)
     if problem is not None:
-        raise ValueError(problem)
+        raise _IncompleteError(problem)
     self.input_file = _InMemory(self.input_file.location, content)  # type: ignore[assignment]
     return _enter(self)
 

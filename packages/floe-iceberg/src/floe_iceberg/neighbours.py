@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from tenacity import Retrying, stop_after_attempt
 
 from floe_core.errors import FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.catalog_rows import RowName, load_row, table_rows
+from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows
 from floe_iceberg.listing import canonical, canonical_set, is_below, location_of
 from floe_iceberg.reachable import present_files
 
@@ -37,12 +38,32 @@ class _Place:
     """One table, and where it is."""
 
     name: RowName
-    uuid: UUID
+    uuid: UUID | None
     location: str
     paths: frozenset[str]
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """A table that cannot be loaded, and where the catalog says it is, if it does."""
+
+    reason: Exception
+    told: _Place | None
+
+    def may_share(self, table: Table) -> bool:
+        """Could it have files of this table, as far as the catalog can tell?"""
+        if self.told is None or self.told.uuid == table.metadata.table_uuid:
+            return True
+        own = location_of(table)
+        return any(is_below(one, own) or is_below(own, one) for one in (self.told.location, *self.told.paths))
+
+
+def _place_of(name: RowName, table: Table) -> _Place:
+    paths = frozenset(canonical(table.properties[key]) for key in _PATHS if key in table.properties)
+    return _Place(name, table.metadata.table_uuid, location_of(table), paths)
 
 
 class Neighbours:
@@ -62,11 +83,11 @@ class Neighbours:
         self._places: dict[RowName, tuple[str, _Place]] = {}
         self._outside: dict[RowName, tuple[str, set[str]]] = {}
 
-    def _look(self) -> tuple[list[_Place], dict[RowName, Exception]]:
+    def _look(self) -> tuple[list[_Place], dict[RowName, _Unreadable]]:
         """The tables, and those that cannot be loaded with the reason."""
         versions = self._versions()
         self._places = {name: known for name, known in self._places.items() if versions.get(name) == known[0]}
-        unreadable: dict[RowName, Exception] = {}
+        unreadable: dict[RowName, _Unreadable] = {}
         for name, version in versions.items():
             if name in self._places:
                 continue
@@ -74,7 +95,7 @@ class Neighbours:
             if isinstance(found, _Place):
                 self._places[name] = version, found
             elif found is not None:
-                unreadable[name] = found
+                unreadable[name] = _Unreadable(found, self._told_by_catalog(name, version))
         return [place for _, place in self._places.values()], unreadable
 
     def _versions(self) -> dict[RowName, str]:
@@ -100,8 +121,16 @@ class Neighbours:
             return exc if name.catalog is None else None
         except Exception as exc:  # noqa: BLE001 - whatever it is: where its files are is not known
             return exc
-        paths = frozenset(canonical(table.properties[key]) for key in _PATHS if key in table.properties)
-        return _Place(name, table.metadata.table_uuid, location_of(table), paths)
+        return _place_of(name, table)
+
+    def _told_by_catalog(self, name: RowName, version: str) -> _Place | None:
+        """Where a table is that cannot be loaded: by its metadata before the last commit, or its metadata's folder."""
+        if not isinstance(self._catalog, SqlCatalog):
+            return None
+        with suppress(Exception):
+            return _place_of(name, load_previous(self._catalog, name))
+        folder, _, _ = version.rpartition("/metadata/")
+        return _Place(name, None, canonical(folder), frozenset()) if folder else None
 
     def refuse_same(self, table: Table, identifier: TableIdentifier) -> None:
         """A table can be registered twice; then the files of one name are those of the other.
@@ -109,12 +138,12 @@ class Neighbours:
         One whose files are gone, or that this user may not see, is not taken for its twin.
         """
         others, unreadable = self._others(identifier)
-        for name, reason in unreadable.items():
-            hidden = name.catalog is not None or isinstance(reason, ForbiddenError | PermissionDeniedError)
-            if not hidden and not isinstance(reason, FileNotFoundError):
+        for name, one in unreadable.items():
+            hidden = name.catalog is not None or isinstance(one.reason, ForbiddenError | PermissionDeniedError)
+            if not hidden and not isinstance(one.reason, FileNotFoundError) and one.may_share(table):
                 raise FloeStorageError(
-                    f"it cannot be told whether '{name}' is the same table as '{identifier}': {reason}. Nothing was "
-                    f"deleted; run it again"
+                    f"it is unknown whether '{name}' is the same table as '{identifier}', because it cannot be "
+                    f"loaded: {one.reason}. Nothing was deleted; repair or drop '{name}' first"
                 )
         for other in others:
             if other.uuid == table.metadata.table_uuid:
@@ -137,23 +166,23 @@ class Neighbours:
 
     def refuse_unreadable(self, identifier: TableIdentifier) -> None:
         """Refuse while a table of another catalog cannot be loaded: it may use files of this one."""
-        for name, reason in self._others(identifier)[1].items():
+        for name, one in self._others(identifier)[1].items():
             if name.catalog is not None:
                 raise FloeStorageError(
                     f"'{name}' in the same database cannot be loaded, so it is not known whether it uses files of "
-                    f"'{identifier}': {reason}. Nothing was deleted; give Floe access to that table, or "
+                    f"'{identifier}': {one.reason}. Nothing was deleted; give Floe access to that table, or "
                     f"drop its row from the catalog that owns it"
                 )
 
     def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:
         """Files of another table below this one's location would look like orphans."""
         others, unreadable = self._others(identifier)
-        if unreadable:
-            name, reason = next(iter(unreadable.items()))
-            raise FloeStorageError(
-                f"it cannot be told where '{name}' keeps its files, and they must not be taken for orphans of "
-                f"'{identifier}': {type(reason).__name__}: {reason}. Mend or drop it first; nothing was deleted"
-            )
+        for name, one in unreadable.items():
+            if name.catalog is not None or one.may_share(table):
+                raise FloeStorageError(
+                    f"'{name}' cannot be loaded, and its files must not be taken for orphans of '{identifier}': "
+                    f"{type(one.reason).__name__}: {one.reason}. Nothing was deleted; repair or drop '{name}' first"
+                )
         own = location_of(table)
         for other in others:
             if any(is_below(one, own) for one in (other.location, *other.paths)):
@@ -166,12 +195,22 @@ class Neighbours:
         """A file may be another table's although that one lies elsewhere: added to it, or written there once."""
         if not files:
             return
-        for other in self._others(identifier)[0]:
-            for path in self._strays(other).intersection(files):
+        others, unreadable = self._others(identifier)
+        strays = {str(other): self._strays(other) for other in others}
+        strays |= {str(name): self._known_before(name) for name in unreadable}
+        for other, paths in strays.items():
+            for path in paths.intersection(files):
                 raise FloeStorageError(
                     f"{path} below the location of '{identifier}' belongs to '{other}', so it is no orphan; "
                     f"nothing was deleted. Rewrite that table's files into its own location first"
                 )
+
+    def _known_before(self, name: RowName) -> set[str]:
+        """The files that a table that cannot be loaded had before its last commit, as far as they can be read."""
+        if isinstance(self._catalog, SqlCatalog):
+            with suppress(Exception):
+                return canonical_set(present_files(load_previous(self._catalog, name), skip_damaged=True))
+        return set()
 
     def _strays(self, place: _Place) -> set[str]:
         """The files of a table that do not lie below its own location."""
@@ -187,17 +226,19 @@ class Neighbours:
             # Somebody may expire what is being read; then it is gone from the next look.
             for attempt in Retrying(stop=stop_after_attempt(_ATTEMPTS), reraise=True):
                 with attempt:
-                    found = canonical_set(present_files(self._load(place.name)))
+                    # What a damaged manifest led to is unknown; the table's own location is not deleted from.
+                    own = place.name.catalog is None
+                    found = canonical_set(present_files(self._load(place.name), skip_damaged=own))
         except NoSuchTableError:
             return set()
         except Exception as exc:
             raise FloeStorageError(
-                f"it cannot be told which files '{place}' has, and they must not be taken for orphans: {exc}. Mend or "
-                f"drop it first; nothing was deleted"
+                f"the files of '{place}' are unknown, and must not be taken for orphans: {exc}. Nothing was deleted; "
+                f"repair or drop '{place}' first"
             ) from exc
         return found
 
-    def _others(self, identifier: TableIdentifier) -> tuple[list[_Place], dict[RowName, Exception]]:
+    def _others(self, identifier: TableIdentifier) -> tuple[list[_Place], dict[RowName, _Unreadable]]:
         places, unreadable = self._look()
         own = RowName((*identifier.namespace, identifier.name))
         return [one for one in places if one.name != own], unreadable

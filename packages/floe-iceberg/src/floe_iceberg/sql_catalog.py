@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
-from uuid import UUID
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -23,7 +22,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from floe_core import __version__
-from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.errors import ConfigurationError, DamagedFileError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata, StoragePlugin
@@ -32,9 +31,10 @@ from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.telemetry import note, warn
-from floe_iceberg.catalog_rows import RowName, load_row, table_rows, tables_by_catalog
+from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows, tables_by_catalog
 from floe_iceberg.database_retry import RetryingSqlCatalog, is_away
 from floe_iceberg.errors import sql_state, translated
+from floe_iceberg.listing import canonical, is_below, location_of
 from floe_iceberg.local_storage import LocalStoragePlugin, usable_path
 from floe_iceberg.locations import fresh_location, is_taken, taken
 from floe_iceberg.sqlite import SqliteFile
@@ -274,16 +274,23 @@ def _refuse_second_name(catalog: SqlCatalog, identifier: TableIdentifier) -> Non
     """A table can be registered twice, in another catalog too; then the files of one name are those of the other."""
     table = catalog.load_table((*identifier.namespace, identifier.name))
     own = RowName((*identifier.namespace, identifier.name))
-    for row in table_rows(catalog):
-        if row != own and _uuid(catalog, row) == table.metadata.table_uuid:
+    for row, metadata in table_rows(catalog).items():
+        if row != own and _is_same(catalog, row, metadata, table):
             raise FloeStorageError(
                 f"'{row}' is the same table as '{identifier}', so its files are not deleted. Drop one of the two "
                 f"without purge first"
             )
 
 
-def _uuid(catalog: SqlCatalog, row: RowName) -> UUID | None:
+def _is_same(catalog: SqlCatalog, row: RowName, metadata: str, table: Table) -> bool:
+    """Is a row of the database this table? A damaged one is, unless its metadata says otherwise or lies elsewhere."""
+    uuid = table.metadata.table_uuid
     try:
-        return load_row(catalog, row).metadata.table_uuid
+        return load_row(catalog, row).metadata.table_uuid == uuid
     except (NoSuchTableError, FileNotFoundError):  # dropped meanwhile, or without its files already
-        return None
+        return False
+    except DamagedFileError:
+        try:
+            return load_previous(catalog, row).metadata.table_uuid == uuid
+        except (NoSuchTableError, FileNotFoundError, DamagedFileError):
+            return is_below(canonical(metadata), location_of(table))

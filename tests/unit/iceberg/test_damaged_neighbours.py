@@ -1,0 +1,86 @@
+"""A table that cannot be loaded blocks only what could share files with it, as far as the catalog can tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.faults.damage import damage, file_of
+from tests.lakes import open_manager
+
+from floe_core.errors import DamagedFileError, FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg import IcebergTableManager
+
+ORDERS = TableIdentifier.from_string("bronze.orders")
+OTHER = TableIdentifier.from_string("bronze.other")
+ROWS = pa.table({"id": [1, 2]})
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> IcebergTableManager:
+    made = open_manager(tmp_path)
+    for one in (ORDERS, OTHER):
+        made.write_data(one, ROWS, mode="append")
+        made.write_data(one, ROWS, mode="append")
+    return made
+
+
+def damage_all_metadata(tables: IcebergTableManager, identifier: TableIdentifier) -> None:
+    for path in file_of(tables.load_table(identifier), "metadata").parent.glob("*.metadata.json"):
+        path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("kind", ["metadata", "manifest list", "manifest"])
+def test_a_damaged_table_does_not_block_expiry_orphans_and_purge_of_others(
+    tables: IcebergTableManager, kind: str
+) -> None:
+    damage(tables.load_table(OTHER), kind, "half")
+    others, table = tables.neighbours(), tables.load_table(ORDERS)
+    others.refuse_same(table, ORDERS)
+    others.refuse_unreadable(ORDERS)
+    others.refuse_below(table, ORDERS)
+    others.refuse_strays(ORDERS, {"/somewhere/else.parquet"})
+    tables.drop_table(ORDERS, purge=True)
+    assert not tables.table_exists(ORDERS)
+
+
+def test_a_table_without_any_readable_metadata_is_placed_by_the_catalogs_row(tables: IcebergTableManager) -> None:
+    damage_all_metadata(tables, OTHER)
+    others, table = tables.neighbours(), tables.load_table(ORDERS)
+    others.refuse_same(table, ORDERS)
+    others.refuse_below(table, ORDERS)
+    tables.drop_table(ORDERS, purge=True)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_damaged_second_name_blocks_expiry_orphans_and_purge(tables: IcebergTableManager, everything: bool) -> None:
+    second = TableIdentifier.from_string("bronze.second")
+    tables.register_table(second, tables.load_table(ORDERS).metadata_location)
+    table = tables.load_table(ORDERS)
+    for _ in range(2 if everything else 1):
+        tables.write_data(second, ROWS, mode="append")
+    newest = tables.load_table(second)
+    if everything:
+        Path(newest.metadata.metadata_log[-1].metadata_file.removeprefix("file://")).write_bytes(b"")
+    damage(newest, "metadata", "half")
+    others = tables.neighbours()
+    with pytest.raises(FloeStorageError, match=r"'bronze\.second'"):
+        others.refuse_same(table, ORDERS)
+    with pytest.raises(FloeStorageError, match=r"'bronze\.second'"):
+        others.refuse_below(table, ORDERS)
+    with pytest.raises(FloeStorageError, match=r"'bronze\.second' is the same table"):
+        tables.drop_table(ORDERS, purge=True)
+    assert tables.scan(ORDERS).to_arrow().num_rows == 4
+
+
+def test_files_that_a_damaged_table_had_before_are_no_orphans(tables: IcebergTableManager) -> None:
+    file = file_of(tables.load_table(ORDERS), "data")
+    tables.load_table(OTHER).add_files([f"file://{file}"])
+    tables.write_data(OTHER, ROWS, mode="append")
+    damage(tables.load_table(OTHER), "metadata", "half")
+    with pytest.raises(DamagedFileError):
+        tables.load_table(OTHER)
+    with pytest.raises(FloeStorageError, match=r"belongs to 'bronze\.other'"):
+        tables.neighbours().refuse_strays(ORDERS, {str(file)})
