@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from floe_core.errors import DamagedFileError, FloeError
 
-__all__ = ["apply_patches", "avro_problem"]
+__all__ = ["apply_patches", "avro_problem", "check_listed"]
 
 _METADATA = "metadata file"
 _LIST = "manifest list"
@@ -280,6 +280,12 @@ def _is_unreadable(io: FileIO, file: DataFile) -> bool:
     except (OSError, *_UNPARSABLE) as exc:
         return not _is_unreachable(exc)
     return False
+
+
+def check_listed(snapshot: Snapshot | None, io: FileIO) -> None:
+    """Read the manifest list before Java does, which takes one without entries for an empty table."""
+    if snapshot is not None:
+        snapshot.manifests(io)
 
 
 def apply_patches() -> None:

@@ -166,6 +166,9 @@ _BY_WORDS: _Words = (
 )
 _SHOWN = 500
 _ON_FRAMES = {"spark.append", "spark.overwrite", "spark.upsert", "spark.read"}
+# How Iceberg's readers fail at a file whose content is wrong; one that is missing or out of reach reads differently.
+_DAMAGED_FILE = re.compile(r"Failed to (?:open|open Parquet|fetch) file: (\S+)|(\S+) is not a Parquet file")
+_DAMAGE = re.compile(r"EOFException|Not an Avro data file|AvroRuntimeException|Invalid sync|is not a Parquet file")
 _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
 # Whose exceptions are known here; those of others may have the same names.
 _OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
@@ -253,6 +256,9 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
         if found is not None:
             told = message.format(name=identifier, reason=_reason(exc), found=found[0])
             return error(told, detail=_detail(exc, operation, identifier))
+    damaged = None if refused else _damaged(exc, operation, identifier)
+    if damaged is not None:
+        return damaged
     for java_class in classes:
         if java_class == "ForbiddenException" and not refused:
             refusal = explain_refusal(_forbidden(exc), bearer="Spark's principal", show=lambda part: part[:_SHOWN])
@@ -275,6 +281,20 @@ def _forbidden(exc: BaseException) -> str:
     """The message of the catalog's 403."""
     told = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(str(exc)))
     return told[-1].strip() if told else ""
+
+
+def _damaged(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.DamagedFileError | None:
+    named = _DAMAGED_FILE.search(str(exc))
+    if named is None or _DAMAGE.search(str(exc)) is None:
+        return None
+    file = named[1] or named[2]
+    return floe.DamagedFileError(
+        f"table '{identifier}': {file} is damaged, and Spark cannot read it. Nothing was committed. Restore the file "
+        f"from a backup or from an earlier version of the object. Without one, go back to a snapshot that does not "
+        f"need it with rollback_to_snapshot, or overwrite what it belongs to",
+        file=file,
+        detail=_detail(exc, operation, identifier),
+    )
 
 
 def _missing_source(exc: BaseException, target: TableIdentifier) -> str | None:

@@ -16,6 +16,8 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.telemetry import operation
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import names_of
+from floe_iceberg.damage import check_listed
+from floe_iceberg.errors import translated
 from floe_iceberg.incremental import refuse_past
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.timestamps import refuse_disorder
@@ -74,6 +76,8 @@ def reading(
         )
         refuse_disorder(checked.table_metadata, identifier)
         head, name = checked.snapshot(), table_name(manager.catalog_name, identifier)
+        with translated("scan", identifier):
+            check_listed(head, checked.io)
         try:
             if since is not None:
                 refuse_past(moment)

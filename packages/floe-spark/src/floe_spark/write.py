@@ -25,6 +25,7 @@ from floe_core.redaction import redact
 from floe_core.telemetry import Operation
 from floe_iceberg import IcebergTableManager, doubt
 from floe_iceberg.arguments import choice, names_of
+from floe_iceberg.damage import check_listed
 from floe_iceberg.errors import translated
 from floe_iceberg.file_layout import check_properties
 from floe_iceberg.filters import condition_of
@@ -251,6 +252,7 @@ def _write_existing(request: WriteRequest, source: Source, table: Table, op: Ope
         return done
     manager.refuse_moved(table, identifier)
     check_table(request, table)
+    check_listed(table.snapshot_by_name(request.branch), table.io)
     if disorder(table.metadata) is not None:  # Spark could not load it
         table = manager.repair_timestamps(table, identifier)
     frame = spelt_alike(source.frame, table.schema())
