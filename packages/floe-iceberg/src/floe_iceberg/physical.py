@@ -16,6 +16,8 @@ from floe_core.plugins import create_compute_plugin, start
 from floe_core.policy import CompactionStrategy
 from floe_core.ports import ComputePlugin
 from floe_iceberg.arguments import TableName, choice, identifier_of, names_of
+from floe_iceberg.damage import check_listed
+from floe_iceberg.errors import translated
 from floe_iceberg.leases import Tables, leased
 
 __all__ = ["PhysicalMaintenance"]
@@ -127,9 +129,12 @@ class PhysicalMaintenance(Tables, Protocol):
     def _maintained(self, identifier: TableIdentifier) -> Iterator[ComputePlugin]:
         """The engine, while nobody else maintains the table."""
         compute = self.require_compute()
-        if self.load_table(identifier).current_snapshot() is None:
+        table = self.load_table(identifier)
+        if table.current_snapshot() is None:
             yield compute  # there is nothing yet that two could disturb
             return
+        with translated("maintain", identifier):
+            check_listed(table.current_snapshot(), table.io)
         with leased(self, identifier):
             yield compute
 

@@ -18,7 +18,7 @@ IOE = "org.apache.iceberg.exceptions.RuntimeIOException"
     [
         f"{IOE}: Failed to open file: {PATH}\nCaused by: java.io.EOFException",
         f"{IOE}: Failed to open file: {PATH}\nCaused by: InvalidAvroMagicException: Not an Avro data file.",
-        f"Job aborted due to stage failure: {IOE}: Failed to fetch file: {PATH}\nCaused by: java.io.EOFException: Reached",
+        f"Job aborted: {IOE}: Failed to fetch file: {PATH}\nCaused by: java.io.EOFException",
         f"java.lang.RuntimeException: {PATH} is not a Parquet file. Expected magic number at tail, but found [0, 0]",
     ],
 )
