@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
+from tests.faults.catalog import faulty, not_applied
 from tests.lakes import open_manager
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.changes import AddColumn
 
 T = TableIdentifier.from_string("bronze.orders")
 
@@ -128,3 +132,21 @@ def test_a_handle_that_is_behind_moves_nothing(manager: IcebergTableManager) -> 
     with pytest.raises(Exception, match="main"):
         refs.move_main(stale, T, manager.list_snapshots(T)[0].snapshot_id)
     assert rows(manager) == [0, 1, 2, 3]
+
+
+def test_a_tag_a_branch_and_a_new_column_survive_commits_of_others(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floe_iceberg.patience.pause", lambda _number: 0.0)
+    conflicts = [not_applied(CommitFailedException("others were faster"))] * 3
+    changes: dict[str, Callable[[], object]] = {
+        "create_tag": lambda: manager.create_tag(T, "v1"),
+        "create_branch": lambda: manager.create_branch(T, "audit"),
+        "evolve_schema": lambda: manager.evolve_schema(T, AddColumn("phone", pa.string())),
+        "remove_tag": lambda: manager.remove_tag(T, "v1"),
+    }
+    for change in changes.values():
+        with faulty(manager.catalog_plugin.connect(), monkeypatch, *conflicts):
+            change()
+    assert set(manager.load_table(T).refs()) == {"main", "audit"}
+    assert manager.load_table(T).schema().column_names == ["n", "phone"]

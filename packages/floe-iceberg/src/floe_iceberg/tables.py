@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CreateTableTransaction, DataScan, IncrementalAppendScan, Table
 from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import (
@@ -67,6 +67,7 @@ from floe_iceberg.locations import (
 from floe_iceberg.namespaces import Namespaces
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.partitions import replace_spec
+from floe_iceberg.patience import ATTEMPTS, trying
 from floe_iceberg.physical import PhysicalMaintenance
 from floe_iceberg.purge import finish_purge, refuse_shared
 from floe_iceberg.reachable import reached_files
@@ -641,8 +642,11 @@ class IcebergTableManager(PhysicalMaintenance):
     ) -> None:
         """Name a snapshot, by default the head: expiry keeps it until the tag is older than `max_ref_age`."""
         identifier = identifier_of(identifier)
-        with self._changing("create_tag", identifier, ref=tag) as table:
-            refs.create_ref(table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
+        for attempt in _on_conflict():
+            with attempt, self._changing("create_tag", identifier, ref=tag) as table:
+                refs.create_ref(
+                    table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age
+                )
 
     def move_tag(self, identifier: TableName, tag: str, snapshot_id: int) -> None:
         """Let a tag point to this snapshot, whether it is there yet or not, unless somebody else moves it meanwhile."""
@@ -660,20 +664,23 @@ class IcebergTableManager(PhysicalMaintenance):
     ) -> None:
         """Let a branch begin at a snapshot, by default the head; expiry removes it once older than `max_ref_age`."""
         identifier = identifier_of(identifier)
-        with self._changing("create_branch", identifier, ref=branch) as table:
-            refs.create_ref(
-                table, identifier, branch, SnapshotRefType.BRANCH, snapshot_id=snapshot_id, max_age=max_ref_age
-            )
+        for attempt in _on_conflict():
+            with attempt, self._changing("create_branch", identifier, ref=branch) as table:
+                refs.create_ref(
+                    table, identifier, branch, SnapshotRefType.BRANCH, snapshot_id=snapshot_id, max_age=max_ref_age
+                )
 
     def remove_tag(self, identifier: TableName, tag: str) -> None:
         identifier = identifier_of(identifier)
-        with self._changing("remove_tag", identifier, ref=tag) as table:
-            refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
+        for attempt in _on_conflict():
+            with attempt, self._changing("remove_tag", identifier, ref=tag) as table:
+                refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
 
     def remove_branch(self, identifier: TableName, branch: str) -> None:
         identifier = identifier_of(identifier)
-        with self._changing("remove_branch", identifier, ref=branch) as table:
-            refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
+        for attempt in _on_conflict():
+            with attempt, self._changing("remove_branch", identifier, ref=branch) as table:
+                refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
 
     def fast_forward(self, identifier: TableName, branch: str, *, remove: bool = False) -> None:
         """Publish a branch: main becomes its head, if main did not move since the branch began."""
@@ -706,8 +713,12 @@ class IcebergTableManager(PhysicalMaintenance):
         Dropping a column and making one required need `allow_incompatible_changes`.
         """
         identifier = identifier_of(identifier)
-        with self._changing("evolve_schema", identifier, change=changes) as table:
-            return apply_changes(table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes)
+        for attempt in _on_conflict():
+            with attempt, self._changing("evolve_schema", identifier, change=changes) as table:
+                schema = apply_changes(
+                    table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes
+                )
+        return schema
 
     def evolve_for(
         self, identifier: TableName, data: Schema, *, table: Table | None = None, evolve: bool = True
@@ -743,10 +754,5 @@ class IcebergTableManager(PhysicalMaintenance):
 
 
 def _on_conflict() -> Retrying:
-    """A change of the metadata alone is planned anew on what others committed."""
-    return Retrying(
-        retry=retry_if_exception_type(ConcurrencyConflictError),
-        stop=stop_after_attempt(10),
-        wait=wait_random_exponential(0.1, max=2),
-        reraise=True,
-    )
+    """A change of the metadata alone is planned again on what others committed, as patiently as a write."""
+    return trying(ATTEMPTS, lambda exc: isinstance(exc, ConcurrencyConflictError))
