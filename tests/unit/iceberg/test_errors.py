@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 
 import pytest
 import requests
@@ -56,6 +57,9 @@ def system_error(number: int) -> OSError:
             "Check the keys in storage",
         ),
         (FileNotFoundError("x"), floe.FloeStorageError, "floe doctor"),
+        (sqlite3.OperationalError("database or disk is full"), floe.FloeStorageError, "no space left on the disk"),
+        (sqlite3.OperationalError("disk I/O error"), floe.FloeStorageError, "free some space"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), floe.FloeStorageError, "read-only"),
         (
             ValueError("Table UUID does not match: current=1 != refreshed=2"),
             floe.ConcurrencyConflictError,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import PrivateAttr, ValidationError
 
+from floe_core.disk import writing
 from floe_core.errors import ConfigurationError
 from floe_core.spec import FloeSpec
 
@@ -50,17 +52,27 @@ class CompiledArtifacts(FloeSpec):
         return f"{text}\n".encode()
 
     def write(self) -> Path:
-        """Write the contract under `.floe/` of its project; readers see the old one or the new one."""
-        path = contract_path(self.root, self.environment)
+        """Write the contract under `.floe/` of its project; readers see the old one or the new one.
+
+        One that is there already as it would be is left alone, so that a project on a read-only disk can be read.
+        """
+        path, content = contract_path(self.root, self.environment), self.to_bytes()
+        with writing(path):
+            if not path.is_file() or path.read_bytes() != content:
+                self._replace(path, content)
+        return path
+
+    @staticmethod
+    def _replace(path: Path, content: bytes) -> None:
         path.parent.mkdir(exist_ok=True)
         # A name of its own: two writers that shared one would rename each other's file away, or half of it into place.
         staged = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            staged.write_bytes(self.to_bytes())
+            staged.write_bytes(content)
             staged.replace(path)
         finally:
-            staged.unlink(missing_ok=True)
-        return path
+            with suppress(OSError):  # on a read-only disk there is nothing to remove
+                staged.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, root: Path, environment: str | None = None) -> CompiledArtifacts:

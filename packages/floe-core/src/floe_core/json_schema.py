@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floe_core.artifacts import CompiledArtifacts
+from floe_core.disk import writing
 from floe_core.spec import FloeSpec
 
 __all__ = ["contract_schema", "schema_path", "spec_schema", "write_spec_schema"]
@@ -47,6 +48,9 @@ def schema_path(root: Path) -> Path:
 def write_spec_schema(root: Path) -> Path:
     """Put the schema of floe.yaml where the editor of a project finds it."""
     path = schema_path(root)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(spec_schema(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    text = json.dumps(spec_schema(), indent=2, sort_keys=True) + "\n"
+    with writing(path):
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     return path

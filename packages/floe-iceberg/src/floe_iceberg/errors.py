@@ -16,7 +16,7 @@ from floe_core import errors as floe
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["sql_state", "translated"]
+__all__ = ["is_full", "sql_state", "translated"]
 
 # (Floe's error, message; {name} is the table or namespace at hand, {reason} what was raised)
 _Meaning = tuple[type[floe.FloeStorageError], str]
@@ -105,6 +105,35 @@ _DAMAGED: _Meaning = (
     ),
 )
 _DAMAGE = re.compile(r"file is not a database|malformed|disk image")
+_DATABASE_FULL: _Meaning = (
+    floe.FloeStorageError,
+    (
+        "no space left on the disk with the catalog database, at work on '{name}' ({reason}). Nothing was committed: "
+        "free some space, then run it again"
+    ),
+)
+_DATABASE_READ_ONLY: _Meaning = (
+    floe.FloeStorageError,
+    (
+        "the catalog database cannot be written, at work on '{name}' ({reason}): the file, its folder or its disk is "
+        "read-only for this user. Nothing was changed: allow writing there, or set catalog.uri in floe.yaml to a "
+        "place that can be written"
+    ),
+)
+_DATABASE_DISK: _Meaning = (
+    floe.FloeStorageError,
+    (
+        "the disk with the catalog database failed, at work on '{name}' ({reason}): it has no space left, or is "
+        "broken. Nothing was committed: free some space, then run it again"
+    ),
+)
+# What SQLite says; before Python 3.11 only its text tells what it is.
+_SQLITE: tuple[tuple[str, _Meaning], ...] = (
+    ("disk is full", _DATABASE_FULL),
+    ("disk I/O error", _DATABASE_DISK),
+    ("readonly database", _DATABASE_READ_ONLY),
+    ("unable to open database file", _DATABASE_READ_ONLY),
+)
 
 # What PostgreSQL says, by its SQLSTATE or the class of it.
 _BY_SQL_STATE: dict[str, _Meaning] = {
@@ -243,6 +272,17 @@ def _of_table(exc: floe.DamagedFileError, operation: str, name: object) -> floe.
     return floe.DamagedFileError(f"table '{name}': {message}", file=exc.file, detail=detail)
 
 
+def is_full(exc: BaseException | None) -> bool:
+    """Was it a disk without space, also behind another error?"""
+    while exc is not None:
+        if isinstance(exc, OSError) and _errno(exc) in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if _sqlite_meaning(_raised(exc)) in (_DATABASE_FULL, _DATABASE_DISK):
+            return True
+        exc = exc.__cause__
+    return False
+
+
 def sql_state(exc: BaseException | None) -> str:
     """The SQLSTATE that PostgreSQL gave to an error, as pg8000 passes it on; empty if there is none."""
     return _told(exc).get("C", "")
@@ -267,6 +307,9 @@ def _meaning(exc: Exception) -> _Meaning | None:
     raised = _raised(exc)
     if isinstance(raised, sqlite3.DatabaseError) and _DAMAGE.search(str(raised)):
         return _DAMAGED
+    sqlite_meaning = _sqlite_meaning(raised)
+    if sqlite_meaning is not None:
+        return sqlite_meaning
     for kind, error, message in _TABLE:
         if isinstance(raised, kind):
             return error, message
@@ -282,6 +325,12 @@ def _meaning(exc: Exception) -> _Meaning | None:
     if isinstance(exc, ValueError) and str(exc).startswith("Table UUID does not match"):
         return _REPLACED
     return None
+
+
+def _sqlite_meaning(raised: BaseException) -> _Meaning | None:
+    if not isinstance(raised, sqlite3.Error):
+        return None
+    return next((meaning for words, meaning in _SQLITE if words in str(raised)), None)
 
 
 def _errno(exc: OSError) -> int | None:

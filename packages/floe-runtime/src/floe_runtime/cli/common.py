@@ -215,6 +215,7 @@ def tells_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        from floe_core.disk import disk_problem
         from floe_core.errors import ConfigurationError, FloeError
 
         as_json = bool(kwargs.get("as_json", False))
@@ -224,6 +225,11 @@ def tells_errors(command: Callable[P, R]) -> Callable[P, R]:
             fail(str(exc), as_json=as_json, problems=[str(problem) for problem in exc.problems])
         except FloeError as exc:
             fail(str(exc), as_json=as_json)
+        except OSError as exc:
+            problem = disk_problem(exc)
+            if problem is None:
+                raise
+            fail(problem, as_json=as_json)
         except ModuleNotFoundError as exc:
             if exc.name is None or exc.name.split(".")[0] not in _ENGINES:
                 raise

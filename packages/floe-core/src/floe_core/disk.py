@@ -1,0 +1,42 @@
+"""A local disk that cannot be written, in a sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from floe_core.errors import FloeStorageError
+
+__all__ = ["disk_problem", "writing"]
+
+_PROBLEMS = {
+    errno.ENOSPC: "no space left on the disk: free some, then run it again",
+    errno.EDQUOT: "the disk quota is used up: free some space, then run it again",
+    errno.EROFS: "the file system is read-only: mount it for writing, or copy the project to another place",
+    errno.EACCES: "this user may not write there: allow it, or run as the owner of the folder",
+    errno.EPERM: "this user may not write there: allow it, or run as the owner of the folder",
+}
+
+
+def disk_problem(exc: BaseException) -> str | None:
+    """Why the disk refused, and what to do; None if the failure is another one."""
+    if not isinstance(exc, OSError) or exc.errno not in _PROBLEMS:
+        return None
+    where = f"{exc.filename}: " if exc.filename else ""
+    return f"{where}{_PROBLEMS[exc.errno]} ({os.strerror(exc.errno)})"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file in the error of a disk that refuses it."""
+    try:
+        yield
+    except OSError as exc:
+        problem = disk_problem(exc)
+        if problem is None:
+            raise
+        named = problem if exc.filename else f"{path}: {problem}"
+        raise FloeStorageError(f"cannot write {named}") from exc
