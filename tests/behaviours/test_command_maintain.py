@@ -272,10 +272,46 @@ def test_a_lake_without_tables_needs_nothing(shop: Shop, no_java: dict[str, str]
 def test_a_table_that_somebody_else_maintains_is_left_for_later(worn: Shop, no_java: dict[str, str]) -> None:
     with leased(worn.tables, named("silver.customers")):
         ran = worn.floe("maintain", "run", "--namespace", "silver", within=no_java)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == 1, ran.stderr
     assert re.search(r"silver.customers left for later: .* is being maintained by", ran.stdout)
     assert re.search(r"2 tables in .*: 1 nothing to do, 1 left for later", ran.stdout)
     assert not was_started(no_java)
+
+
+def test_what_is_due_and_refused_is_exit_code_1_with_its_reason(worn: Shop, no_java: dict[str, str]) -> None:
+    worn.tables.register_table(
+        named("silver.second"), worn.tables.load_table(named("silver.customers")).metadata_location
+    )
+    arguments = ["maintain", "run", "--table", "silver.customers", "--only", "expire"]
+    ran = worn.floe(*arguments, within=no_java)
+    assert ran.returncode == 1, ran.stderr
+    assert "'silver.second' is the same table" in " ".join(ran.stdout.split())
+    assert "1 table in" in ran.stdout
+    assert "1 refused" in ran.stdout
+    document = worn.told(*arguments, code=1, within=no_java)
+    assert document["error"] == "not everything was done: silver.customers (refused expire)"
+    assert by_table(document)["silver.customers"]["outcome"] == "refused"
+    assert not was_started(no_java)
+
+
+def test_a_damaged_table_does_not_stop_the_plan_of_the_others(worn: Shop) -> None:
+    newest = Path(worn.tables.load_table(named("bronze.orders")).metadata_location.removeprefix("file://"))
+    newest.write_bytes(newest.read_bytes()[:100])
+    document = worn.told("maintain", "plan", "--only", "expire", code=1)
+    found = by_table(document)
+    assert found["silver.customers"]["outcome"] == "planned"
+    assert str(newest) in found["bronze.orders"]["reason"]
+    assert found["bronze.orders"]["outcome"] == "failed"
+
+
+def test_a_lease_is_released_by_command(worn: Shop) -> None:
+    with leased(worn.tables, named("silver.customers")):
+        refused = worn.floe("maintain", "release", "silver.customers")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "runs on this machine" in refused.stderr
+        assert worn.told("maintain", "release", "silver.customers", "--force")["released"].endswith(f"_{os.getpid()}")
+    ran = worn.floe("maintain", "release", "silver.customers")
+    assert (ran.returncode, ran.stdout) == (0, "silver.customers has no lease\n")
 
 
 def test_the_history_tells_failures_and_what_was_killed(shop: Shop) -> None:

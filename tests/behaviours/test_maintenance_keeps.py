@@ -70,7 +70,7 @@ def test_a_branch_that_keeps_less_than_the_policy_is_not_expired(
     assert isinstance(lake.tables.load_table(table).metadata.refs[MAIN_BRANCH], SnapshotRef)
     time.sleep(0.01)
     outcome = one(list(Maintenance(patient).run([table], [Step.EXPIRE])))
-    assert outcome.outcome is Outcome.NOTHING
+    assert outcome.outcome is Outcome.REFUSED
     assert f"3 snapshots of '{table}' that the policy keeps would go" in outcome.skipped[0][1]
     with pytest.raises(ConfigurationError, match=r"a branch says so itself \(main\).*nothing was expired"):
         lake.tables.expire_snapshots(table, older_than_days=7, keep_last=10)
@@ -175,7 +175,7 @@ def test_a_location_written_in_another_way_is_the_same_place(at_once: Lake, tabl
     at_once.tables.write_data(child, pa.table({"n": [1]}), mode="append")
     age_all(folder_of(at_once, table) / "data")
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
-    assert (outcome.outcome, "child' lie in or below" in outcome.skipped[0][1]) == (Outcome.NOTHING, True)
+    assert (outcome.outcome, "child' lie in or below" in outcome.skipped[0][1]) == (Outcome.REFUSED, True)
     with pytest.raises(FloeStorageError, match="lie in or below"):
         at_once.tables.remove_orphans(table, dry_run=False)
     assert rows_of(at_once.tables.scan(child).to_arrow()) == [(1,)]
@@ -186,7 +186,7 @@ def test_what_a_link_leads_to_is_no_orphan(at_once: Lake, table: TableIdentifier
     mine = plant(tmp_path / "archive" / "mine.parquet")
     (folder_of(at_once, table) / "data" / "old").symlink_to(mine.parent)
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
-    assert (outcome.outcome, "is reached through a link" in outcome.skipped[0][1]) == (Outcome.NOTHING, True)
+    assert (outcome.outcome, "is reached through a link" in outcome.skipped[0][1]) == (Outcome.REFUSED, True)
     with pytest.raises(FloeStorageError, match=r"mine.parquet.* is reached through a link.*nothing was deleted"):
         at_once.tables.remove_orphans(table, dry_run=False)
     assert mine.exists()
@@ -240,7 +240,7 @@ def test_a_table_that_spark_cannot_read_says_so(at_once: Lake, table: TableIdent
     for _ in range(3):
         at_once.tables.write_data(table, pa.table({"inner": pa.StructArray.from_arrays([at], ["at"])}), mode="append")
     outcome = one(list(Maintenance(at_once).run([table])))
-    assert outcome.outcome is Outcome.NOTHING
+    assert outcome.outcome is Outcome.REFUSED
     assert {step for step, _ in outcome.skipped} == set(Step)
     assert "columns of type time" in outcome.skipped[0][1]
 

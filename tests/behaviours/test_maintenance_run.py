@@ -406,7 +406,8 @@ def test_a_table_whose_name_floe_does_not_take_keeps_its_files(at_once: Lake, ta
     for path in Path(canonical(location), "data", "child").rglob("*"):
         set_back(path)
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
-    assert outcome.outcome is Outcome.NOTHING
+    assert outcome.outcome is Outcome.REFUSED
+    assert not outcome.is_complete
     assert "child tab" in outcome.skipped[0][1]
     with pytest.raises(FloeStorageError, match="child tab"):
         at_once.tables.remove_orphans(table, dry_run=False)
@@ -422,7 +423,7 @@ def test_a_table_that_is_registered_twice_is_not_expired(at_once: Lake, table: T
     at_once.tables.write_data(table, events(5), mode="overwrite")
     time.sleep(1.1)
     outcome = one(list(Maintenance(at_once).run([table], [Step.EXPIRE])))
-    assert outcome.outcome is Outcome.NOTHING
+    assert outcome.outcome is Outcome.REFUSED
     assert f"'{second}' is the same table as '{table}'" in outcome.skipped[0][1]
     with pytest.raises(FloeStorageError, match="is the same table"):
         expire_now(at_once, table)

@@ -53,7 +53,13 @@ from floe_spark import Lake
 from floe_spark.maintenance import Maintenance, Outcome, TableOutcome
 from floe_spark.maintenance.run import Progress
 
-__all__ = ["MAINTENANCE_JOB", "MaintenanceOptions", "StoredAsset", "create_maintenance", "stored_assets"]
+__all__ = [
+    "MAINTENANCE_JOB",
+    "MaintenanceOptions",
+    "StoredAsset",
+    "create_maintenance",
+    "stored_assets",
+]
 
 MAINTENANCE_JOB = "floe_maintenance"
 _SCHEDULE = "floe_maintenance_schedule"
@@ -204,10 +210,10 @@ class _Run:
             self._log(outcome, key)
             if key is not None:
                 yield AssetObservation(asset_key=key, metadata=self._described(outcome))
-            if outcome.outcome is Outcome.FAILED:
+            if outcome.outcome is Outcome.FAILED or outcome.refused:
                 failed.append(outcome)
         if failed:
-            told = "\n".join(f"{one.table}: {_brief(one.reason)}" for one in failed)
+            told = "\n".join(f"{one.table}: {_reason(one)}" for one in failed)
             raise Failure(f"{len(failed)} of {len(identifiers)} tables could not be maintained:\n{told}")
 
     # Tables that are written right now ------------------------------------------------------------------------------
@@ -271,8 +277,8 @@ class _Run:
 
     def _log(self, outcome: TableOutcome, key: AssetKey | None) -> None:
         told = f"{outcome.table}{'' if key is not None else ' (no asset here)'}: {outcome.outcome.value}"
-        if outcome.outcome is Outcome.FAILED:
-            self._context.log.error(f"{told}: {outcome.reason}")
+        if outcome.outcome is Outcome.FAILED or outcome.refused:
+            self._context.log.error(f"{told}: {outcome.reason or _reason(outcome)}")
             return
         reason = f": {_reason(outcome)}" if _reason(outcome) else ""
         freed = f"{outcome.files_removed} files and {outcome.bytes_freed} bytes freed"

@@ -8,6 +8,7 @@ that the lease is still the one that was looked at.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import socket
@@ -35,20 +36,21 @@ from floe_core.errors import (
     CommitStateUnknownError,
     ConcurrencyConflictError,
     ConfigurationError,
-    FloeError,
     FloeStorageError,
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
 from floe_core.telemetry import warn
-from floe_iceberg.errors import translated
+from floe_iceberg.errors import is_full, translated
 from floe_iceberg.patience import ATTEMPTS, trying
 from floe_iceberg.refs import FOREVER_MS, LEASE, commit_refs
 
-__all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased", "refuse_held"]
+__all__ = ["LEASE", "LeaseHeldError", "Tables", "holder_of", "is_lease", "leased", "refuse_held", "release"]
 
 _NAMED = re.compile(rf"{LEASE}-(\d+)-(.+)-([0-9a-f]{{12}})")
 _SECONDS = 900.0
+# A disk that the work filled has space again once the files of the failed step are deleted.
+_ATTEMPTS_ON_A_FULL_DISK = 7
 
 
 class Tables(Protocol):
@@ -92,9 +94,53 @@ def refuse_held(table: Table, identifier: TableIdentifier, now: float) -> None:
     there = holder_of(table)
     if there is not None and there.until_ms > now * 1000:
         raise LeaseHeldError(
-            f"'{identifier}' is being maintained by {there.name}; if that one is gone, its lease ends by itself at "
-            f"{there.until.isoformat(timespec='seconds')}: try again then"
+            f"'{identifier}' is being maintained by {there.name}, until "
+            f"{there.until.isoformat(timespec='seconds')} at the latest unless it renews its lease; if it failed or "
+            f"was killed, run: floe maintain release {identifier}"
         )
+
+
+def release(manager: Tables, identifier: TableIdentifier, *, force: bool = False) -> str | None:
+    """End the lease of a table whose holder failed; returns who had it, or None if nobody did.
+
+    A holder that still runs notices it before its next step, and stops.
+
+    Args:
+        force: Also if its process is seen to run on this machine.
+    """
+    for attempt in _patiently():
+        with attempt, translated("release_lease", identifier):
+            table = manager.load_table(identifier)
+            there = holder_of(table)
+            left = [one for one in table.metadata.refs if is_lease(one)]
+            if not left:
+                return None
+            if there is not None and not force and _runs_here(there.name):
+                raise LeaseHeldError(
+                    f"the lease on '{identifier}' was not released: its holder {there.name} is a process that runs on "
+                    f"this machine; stop it, or release the lease with --force (force=True)"
+                )
+            expected: dict[str, int | None] = {one: table.metadata.refs[one].snapshot_id for one in left}
+            commit_refs(table, expected, [RemoveSnapshotRefUpdate(ref_name=one) for one in left])
+    return there.name if there is not None else LEASE
+
+
+def _holder_name(pid: int) -> str:
+    host = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "somewhere"
+    return f"{host}_{pid}"
+
+
+def _runs_here(name: str) -> bool:
+    pid = name.rpartition("_")[2]
+    if not pid.isdecimal() or name != _holder_name(int(pid)) or int(pid) == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's process
+    return True
 
 
 @contextmanager
@@ -135,8 +181,7 @@ class _Lease:
         self._identifier = identifier
         self._seconds = seconds
         self._clock = clock
-        host = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "somewhere"
-        self._name = f"{host}_{os.getpid()}"
+        self._name = _holder_name(os.getpid())
         self._tried: set[str] = set()  # names that may have come to be: the answer to a commit can be lost
         self._ended = False
         self._lock = threading.Lock()  # its keeper and whoever works both put new names in place
@@ -213,11 +258,15 @@ class _Lease:
                 self._give_back(properties)
         except TableNotFoundError:
             pass  # nobody will ask for it again
-        except FloeError as exc:
-            warn("the lease was not given back, and ends by itself", table=str(self._identifier), reason=str(exc))
+        except Exception as exc:  # noqa: BLE001 - what was done, or why it failed, is what the caller must see
+            warn(
+                f"the lease was not given back; it ends by itself, or with: floe maintain release {self._identifier}",
+                table=str(self._identifier),
+                reason=str(exc),
+            )
 
     def _give_back(self, properties: Mapping[str, str]) -> None:
-        for attempt in _patiently():
+        for attempt in trying(ATTEMPTS, _patience_with_full_disk()):
             with attempt, translated("end_lease", self._identifier):
                 table = self._manager.load_table(self._identifier) if self._tried else None
                 there = holder_of(table) if table is not None else None
@@ -269,6 +318,15 @@ def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 def _patiently() -> Retrying:
     return trying(ATTEMPTS, _may_pass)
+
+
+def _patience_with_full_disk() -> Callable[[BaseException], bool]:
+    full = itertools.count(1)
+
+    def may_pass(exc: BaseException) -> bool:
+        return next(full) < _ATTEMPTS_ON_A_FULL_DISK if is_full(exc) else _may_pass(exc)
+
+    return may_pass
 
 
 def _may_pass(exc: BaseException) -> bool:

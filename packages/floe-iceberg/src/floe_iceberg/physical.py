@@ -18,7 +18,7 @@ from floe_core.ports import ComputePlugin
 from floe_iceberg.arguments import TableName, choice, identifier_of, names_of
 from floe_iceberg.damage import check_listed
 from floe_iceberg.errors import translated
-from floe_iceberg.leases import Tables, leased
+from floe_iceberg.leases import Tables, leased, release
 
 __all__ = ["PhysicalMaintenance"]
 
@@ -124,6 +124,15 @@ class PhysicalMaintenance(Tables, Protocol):
         identifier = identifier_of(identifier)
         with self._maintained(identifier) as compute:
             return compute.compute_statistics(identifier, columns=names_of(columns, "columns"))
+
+    def release_lease(self, identifier: TableIdentifier, *, force: bool = False) -> str | None:
+        """End the lease of a maintenance that failed or was killed; returns who held it, or None without a lease.
+
+        Args:
+            force: Also if its process is seen to run on this machine. It stops before its next step.
+        """
+        check_identifier(identifier)
+        return release(self, identifier, force=force)
 
     @contextmanager
     def _maintained(self, identifier: TableIdentifier) -> Iterator[ComputePlugin]:

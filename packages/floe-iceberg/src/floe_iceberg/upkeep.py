@@ -46,13 +46,14 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What would be done to one table."""
+    """What would be done to one table. Steps that are due and cannot be done are both in `skipped` and `refused`."""
 
     table: TableIdentifier
     policy: MaintenancePolicy
     facts: TableFacts
     steps: tuple[PlannedStep, ...]
     skipped: tuple[tuple[Step, str], ...] = ()
+    refused: frozenset[Step] = frozenset()
 
 
 def table_policy(
@@ -95,12 +96,13 @@ def plan_table(
         facts = look(table, policy, now=now, known=known)
     steps: list[PlannedStep] = []
     skipped: list[tuple[Step, str]] = []
+    refused: set[Step] = set()
     if not policy.enabled:
         return TablePlan(identifier, policy, facts, (), tuple((one, "the policy says enabled: false") for one in only))
     if table.current_snapshot() is None:
         return TablePlan(identifier, policy, facts, (), tuple((one, "the table has no snapshot yet") for one in only))
     if _has_times(table):
-        return TablePlan(identifier, policy, facts, (), tuple((one, _TIMES) for one in only))
+        return TablePlan(identifier, policy, facts, (), tuple((one, _TIMES) for one in only), frozenset(only))
 
     def refuse_expiry(table: Table, identifier: TableIdentifier) -> None:
         cutoff, keep_last = cutoff_ms(table, policy, now), policy.expire.keep_last
@@ -116,6 +118,7 @@ def plan_table(
             skipped.append((step, "no column of the table has values that could be counted"))
         elif step is Step.EXPIRE and facts.expiring and (why := _refused(refuse_expiry, table, identifier)):
             skipped.append((step, why))
+            refused.add(step)
         elif step is Step.ORPHANS:
             with translated("plan", identifier):
                 found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
@@ -126,6 +129,7 @@ def plan_table(
             )
             if why:
                 skipped.append((step, why))
+                refused.add(step)
             else:
                 reason = f"{counted(len(found), 'file')} that nothing refers to, untouched for {_days(policy)}"
                 steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
@@ -133,7 +137,7 @@ def plan_table(
             planned = _planned(step, facts, policy)
             if planned is not None:
                 steps.append(planned)
-    return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped))
+    return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped), frozenset(refused))
 
 
 def _refused(check: Callable[[Table, TableIdentifier], None], table: Table, identifier: TableIdentifier) -> str:

@@ -108,10 +108,9 @@ def run(
 ) -> None:
     """Do to each table what its policy asks for. A table that fails does not stop the others.
 
-    Whoever was interrupted runs it again: what is done needs nothing any more.
+    The exit code is 1 if something that is due was not done: it failed, was refused, or is left for later because
+    another maintenance or a write is at work. If interrupted, run it again; finished steps are not repeated.
     """
-    from floe_spark.maintenance.run import Outcome
-
     artifacts = compile_here(project, environment)
     if dry_run:
         _show_plan(artifacts, tables, namespaces, only, as_json)
@@ -126,12 +125,12 @@ def run(
         if not as_json:
             click.echo("what was done until then is told by: floe maintain history", err=True)
         raise
-    failed = [str(one.table) for one in outcomes if one.outcome is Outcome.FAILED]
+    undone = [one for one in outcomes if not one.is_complete]
     if as_json:
         print_json(
             {
-                "ok": not failed,
-                "error": f"maintenance failed: {', '.join(failed)}" if failed else None,
+                "ok": not undone,
+                "error": _undone_text(undone) if undone else None,
                 "tables": [_outcome_document(one) for one in outcomes],
                 "files_removed": sum(one.files_removed for one in outcomes),
                 "bytes_freed": sum(one.bytes_freed for one in outcomes),
@@ -139,7 +138,36 @@ def run(
         )
     else:
         _print_outcomes(out, outcomes, only, time.perf_counter() - began)
-    raise click.exceptions.Exit(1 if failed else 0)
+    raise click.exceptions.Exit(1 if undone else 0)
+
+
+@maintain.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--force", is_flag=True, help="Also if its holder still runs on this machine.")
+@click.option("--yes", is_flag=True, help="Consent where the environment is protected.")
+@project_option
+@environment_option
+@json_option
+@tells_errors
+def release(table: str, force: bool, yes: bool, project: Path | None, environment: str | None, as_json: bool) -> None:
+    """Release the lease of a maintenance that failed or was killed, so that the next one need not wait for its end.
+
+    A holder that still runs stops before its next step.
+    """
+    from floe_core.identifiers import TableIdentifier
+    from floe_spark import Lake
+
+    artifacts = compile_here(project, environment)
+    consent(artifacts, yes, "to release a lease")
+    observe(artifacts)
+    identifier = TableIdentifier.from_string(table)
+    holder = Lake(artifacts).tables.release_lease(identifier, force=force)
+    if as_json:
+        print_json({"ok": True, "table": str(identifier), "released": holder})
+    elif holder is None:
+        click.echo(f"{identifier} has no lease")
+    else:
+        click.echo(f"the lease of {holder} on {identifier} is released")
 
 
 @maintain.command()
@@ -306,6 +334,15 @@ def _print_outcomes(out: Console, outcomes: Sequence[TableOutcome], only: Sequen
     out.print(f"{counted(len(outcomes), 'table')} in {seconds:.1f} s: {told}{removed}")
 
 
+def _undone_text(undone: Sequence[TableOutcome]) -> str:
+    """Which tables were not maintained as asked, by what became of them."""
+    told = []
+    for one in undone:
+        steps = f" {', '.join(sorted(step.value for step in one.refused))}" if one.refused else ""
+        told.append(f"{one.table} ({'refused' if one.refused else one.outcome.value}{steps})")
+    return f"not everything was done: {', '.join(told)}"
+
+
 def _ending(outcome: TableOutcome, only: Sequence[Step]) -> Iterator[Any]:
     """What was left out of a table, and why it was not maintained."""
     from rich.text import Text
@@ -316,7 +353,7 @@ def _ending(outcome: TableOutcome, only: Sequence[Step]) -> Iterator[Any]:
 
     yield from skipped_lines(outcome.table, outcome.skipped, only)
     if outcome.reason:
-        style = "red" if outcome.outcome is Outcome.FAILED else "yellow"
+        style = "yellow" if outcome.outcome is Outcome.GONE else "red"
         yield Text(f"{outcome.table} {outcome.outcome.value}: {redact(outcome.reason)}", style=style)
 
 

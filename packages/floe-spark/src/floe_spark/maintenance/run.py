@@ -38,6 +38,7 @@ class Outcome(str, Enum):
 
     DONE = "done"
     NOTHING = "nothing to do"
+    REFUSED = "refused"
     LATER = "left for later"
     GONE = "dropped meanwhile"
     FAILED = "failed"
@@ -52,6 +53,12 @@ class TableOutcome:
     reports: tuple[Report, ...] = ()
     skipped: tuple[tuple[Step, str], ...] = ()
     reason: str = ""
+    refused: frozenset[Step] = frozenset()
+
+    @property
+    def is_complete(self) -> bool:
+        """Was everything done that was due? A table that was dropped meanwhile needs nothing."""
+        return not self.refused and self.outcome in (Outcome.DONE, Outcome.NOTHING, Outcome.GONE)
 
     @property
     def files_removed(self) -> int:
@@ -190,7 +197,8 @@ class Maintenance:
         # To take the lease is a commit, which repairs the timestamps; health names this command where nothing is due.
         repairs = plan.facts.disorder is not None
         if not plan.steps and not repairs:
-            return TableOutcome(identifier, Outcome.NOTHING, skipped=plan.skipped)
+            outcome = Outcome.REFUSED if plan.refused else Outcome.NOTHING
+            return TableOutcome(identifier, outcome, skipped=plan.skipped, refused=plan.refused)
         waiting = self._waiting(identifier)
         if waiting is not None:
             return waiting
@@ -208,7 +216,7 @@ class Maintenance:
             return TableOutcome(identifier, Outcome.GONE, tuple(reports), reason=str(exc))
         except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
             return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=_told(exc))
-        return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped)
+        return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped, refused=plan.refused)
 
     def _waiting(self, identifier: TableIdentifier) -> TableOutcome | None:
         """Why nothing can be done to the table now, before Spark is started for it."""
