@@ -36,6 +36,20 @@ maintenance: {retry_window: 1s, floor: {enterprise: 1s}, expire: {older_than: 1s
 """
 
 
+ENFORCED = """
+from floe_core.errors import ConfigurationError
+from floe_dagster import create_definitions
+
+
+class Legal:
+    def get_snapshot_retention(self, table, asked, **rules):
+        raise ConfigurationError(f"legal keeps the history of {table}")
+
+
+defs = create_definitions([], enforcer=Legal())
+"""
+
+
 def named(name: str) -> TableIdentifier:
     return TableIdentifier.from_string(name)
 
@@ -312,6 +326,18 @@ def test_a_lease_is_released_by_command(worn: Shop) -> None:
         assert worn.told("maintain", "release", "silver.customers", "--force")["released"].endswith(f"_{os.getpid()}")
     ran = worn.floe("maintain", "release", "silver.customers")
     assert (ran.returncode, ran.stdout) == (0, "silver.customers has no lease\n")
+
+
+def test_the_command_asks_the_enforcer_of_the_definitions(worn: Shop, no_java: dict[str, str]) -> None:
+    (worn.root / "definitions.py").write_text(ENFORCED, encoding="utf-8")
+    for verb in ("plan", "run"):
+        document = worn.told("maintain", verb, "--namespace", "silver", "--only", "expire", code=1, within=no_java)
+        assert "legal keeps the history of silver.customers" in by_table(document)["silver.customers"]["reason"]
+    (worn.root / "definitions.py").write_text("import nowhere_to_be_found", encoding="utf-8")
+    ran = worn.floe("maintain", "run", "--namespace", "silver", within=no_java)
+    assert ran.returncode == 1
+    assert "importing definitions failed" in ran.stderr
+    assert not was_started(no_java)
 
 
 def test_the_history_tells_failures_and_what_was_killed(shop: Shop) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetKey,
@@ -32,6 +33,7 @@ from dagster import (
     job,
     op,
 )
+from dagster._core.definitions.node_definition import NodeDefinition
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 from pydantic import Field
 from pyiceberg.table import Table
@@ -58,12 +60,15 @@ __all__ = [
     "MaintenanceOptions",
     "StoredAsset",
     "create_maintenance",
+    "enforcer_of",
     "stored_assets",
 ]
 
 MAINTENANCE_JOB = "floe_maintenance"
 _SCHEDULE = "floe_maintenance_schedule"
 _OP = "floe_maintain"
+# Who agrees to the retention of a job, by its op: Dagster builds the job again when definitions are merged.
+_ENFORCERS: WeakKeyDictionary[NodeDefinition, PolicyEnforcer] = WeakKeyDictionary()
 # For so long, what other runs do is taken as it was.
 _FRESH_SECONDS = 2.0
 # Characters of a reason.
@@ -175,7 +180,17 @@ def _job(tables: Mapping[AssetKey, TableIdentifier], enforcer: PolicyEnforcer | 
         floe_maintain()
 
     made: JobDefinition = floe_maintenance
+    if enforcer is not None:
+        _ENFORCERS[floe_maintain] = enforcer
     return made
+
+
+def enforcer_of(definitions: Definitions) -> PolicyEnforcer | None:
+    """Who the maintenance job of these definitions asks; None where it has the floor of floe.yaml, or none."""
+    for one in definitions.jobs or ():
+        if isinstance(one, JobDefinition) and one.name == MAINTENANCE_JOB:
+            return next((_ENFORCERS[node] for node in one.graph.node_defs if node in _ENFORCERS), None)
+    return None
 
 
 class _Run:

@@ -30,7 +30,7 @@ from floe_runtime.failures import Place, place_in
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
-__all__ = ["Pipeline", "open_pipeline"]
+__all__ = ["Pipeline", "load_definitions", "open_pipeline"]
 
 # Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes. Each run of
 # the web UI has a JVM of its own: Dagster's ten at a time would be too many for a laptop.
@@ -95,6 +95,14 @@ def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
             definitions = _load(artifacts, orchestrator)
             with DagsterInstance.from_config(str(home)) as instance:
                 yield Pipeline(artifacts, definitions, instance)
+
+
+def load_definitions(artifacts: CompiledArtifacts) -> Definitions:
+    """The definitions of a project, without the history of its runs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
+        with _inside(artifacts):
+            return _load(artifacts)
 
 
 @contextmanager

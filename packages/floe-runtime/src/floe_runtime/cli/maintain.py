@@ -72,7 +72,8 @@ def maintain() -> None:
     """Compact tables, expire history and remove orphans, or show what would be done.
 
     What is due follows from maintenance in floe.yaml and from the tables' own properties, such as
-    floe.maintenance.expire.older-than. The steps are compact, manifests, statistics, expire and orphans.
+    floe.maintenance.expire.older-than; the policy enforcer of the project's definitions has to agree, as in the Dagster
+    job. The steps are compact, manifests, statistics, expire and orphans.
     """
 
 
@@ -210,12 +211,13 @@ def _show_plan(
     """Tell of each table as soon as it was looked at; exit with 1 if one could not be."""
     from floe_iceberg.upkeep import TablePlan
     from floe_runtime.console import UpkeepLine, plan_lines
+    from floe_runtime.enforcement import policy_enforcer
     from floe_spark import Lake
     from floe_spark.maintenance.run import Maintenance, Outcome, TableOutcome
 
     observe(artifacts)
     out = console(quiet=as_json)
-    maintenance = Maintenance(Lake(artifacts))
+    maintenance = Maintenance(Lake(artifacts), enforcer=policy_enforcer(artifacts))
     chosen = maintenance.tables(*named(tables, namespaces))
     line = UpkeepLine(out, chosen)
     found: list[TablePlan | TableOutcome] = []
@@ -242,6 +244,7 @@ def _maintained(
 ) -> Iterator[TableOutcome]:
     """Maintain the tables; Spark starts when there is something to be done."""
     from floe_runtime.console import UpkeepLine
+    from floe_runtime.enforcement import policy_enforcer
     from floe_spark import Lake
     from floe_spark.maintenance.run import Maintenance, Outcome
 
@@ -256,7 +259,9 @@ def _maintained(
             _start_spark(lake)
             is_started = True
 
-    maintenance = Maintenance(lake, start=start, watch=lambda event: line.watch(event))
+    maintenance = Maintenance(
+        lake, enforcer=policy_enforcer(artifacts), start=start, watch=lambda event: line.watch(event)
+    )
     chosen = maintenance.tables(*named(tables, namespaces))
     line = UpkeepLine(out, chosen)
     with line.shown():
