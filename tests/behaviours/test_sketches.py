@@ -66,7 +66,7 @@ def test_a_value_survives_the_way_through_contexts_that_know_the_asset_alone(
 @pytest.mark.parametrize("argument", ["catalog_uri", "warehouse", "client_id", "token"])
 def test_an_address_given_to_the_io_manager_itself_names_what_takes_it(argument: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        IcebergIOManager(**{argument: "https://polaris.example/api/catalog"})
+        IcebergIOManager(**{argument: "https://polaris.example/api/catalog"})  # type: ignore[arg-type]  # no such one
     assert f"IcebergIOManager.from_config(IcebergIOManagerConfig({argument}=" in str(caught.value)
 
 
@@ -83,7 +83,7 @@ def test_pyiceberg_calls_on_a_table_of_the_manager_run_as_sketched(
     tables.write_data(table, ROWS, "append")
     loaded = tables.load_table(table)
     loaded.append(ROWS, snapshot_properties={"pipeline_run_id": "run-12345"})
-    loaded.overwrite(ROWS.slice(0, 1), overwrite_filter=EqualTo("id", 1))
+    loaded.overwrite(ROWS.slice(0, 1), overwrite_filter=EqualTo("id", 1))  # type: ignore[call-arg]  # its own decorator
     with loaded.update_schema() as update:
         update.rename_column("name", "full_name")
     loaded.manage_snapshots().create_tag(loaded.snapshots()[0].snapshot_id, "v1.0.0").commit()

@@ -125,14 +125,13 @@ class PhysicalMaintenance(Tables, Protocol):
         with self._maintained(identifier) as compute:
             return compute.compute_statistics(identifier, columns=names_of(columns, "columns"))
 
-    def release_lease(self, identifier: TableIdentifier, *, force: bool = False) -> str | None:
+    def release_lease(self, identifier: TableName, *, force: bool = False) -> str | None:
         """End the lease of a maintenance that failed or was killed; returns who held it, or None without a lease.
 
         Args:
             force: Also if its process is seen to run on this machine. It stops before its next step.
         """
-        check_identifier(identifier)
-        return release(self, identifier, force=force)
+        return release(self, identifier_of(identifier), force=force)
 
     @contextmanager
     def _maintained(self, identifier: TableIdentifier) -> Iterator[ComputePlugin]:

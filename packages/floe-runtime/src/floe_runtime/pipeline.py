@@ -101,8 +101,8 @@ def load_definitions(artifacts: CompiledArtifacts) -> Definitions:
     """The definitions of a project, without the history of its runs."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
-        with _inside(artifacts):
-            return _load(artifacts)
+        with _inside(artifacts), _orchestrator(artifacts) as orchestrator:
+            return _load(artifacts, orchestrator)
 
 
 @contextmanager
