@@ -32,7 +32,9 @@ def test_the_modules_of_floe_core() -> None:
     assert [name.removeprefix("floe_core.") for name in MODULES[1:]] == [
         "artifacts",
         "catalog_name",
+        "catalog_refusals",
         "compiler",
+        "disk",
         "documents",
         "errors",
         "governance",
@@ -49,10 +51,14 @@ def test_the_modules_of_floe_core() -> None:
         "records",
         "redaction",
         "references",
+        "rest_properties",
         "retry",
         "settings",
+        "span_export",
         "spec",
         "telemetry",
+        "trace_context",
+        "wording",
         "words",
     ]
 

@@ -16,7 +16,7 @@ from floe_core import errors as floe
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["is_full", "sql_state", "translated"]
+__all__ = ["is_full", "replaced", "sql_state", "translated"]
 
 # (Floe's error, message; {name} is the table or namespace at hand, {reason} what was raised)
 _Meaning = tuple[type[floe.FloeStorageError], str]
@@ -233,6 +233,10 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
         "the catalog database did not answer while working on '{name}'; is it a readable, writable SQLite file?",
     ),
 )
+
+
+def replaced(name: object) -> floe.ConcurrencyConflictError:
+    return floe.ConcurrencyConflictError(_REPLACED[1].format(name=name))
 
 
 @contextmanager

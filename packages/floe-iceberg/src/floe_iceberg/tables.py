@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -19,7 +20,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CreateTableTransaction, DataScan, IncrementalAppendScan, Table
 from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from tenacity import Retrying
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import (
@@ -51,7 +51,7 @@ from floe_iceberg.arguments import (
     property_texts,
 )
 from floe_iceberg.changes import ColumnChange, apply_changes
-from floe_iceberg.errors import translated
+from floe_iceberg.errors import replaced, translated
 from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
@@ -96,6 +96,8 @@ DEFAULT_PROPERTIES = {
     "commit.retry.max-wait-ms": "5000",
     "commit.retry.total-timeout-ms": "600000",
 }
+
+_Changed = TypeVar("_Changed")
 
 
 class IcebergTableManagerConfig(BaseModel):
@@ -642,11 +644,11 @@ class IcebergTableManager(PhysicalMaintenance):
     ) -> None:
         """Name a snapshot, by default the head: expiry keeps it until the tag is older than `max_ref_age`."""
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
-            with attempt, self._changing("create_tag", identifier, ref=tag) as table:
-                refs.create_ref(
-                    table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age
-                )
+
+        def create(table: Table) -> None:
+            refs.create_ref(table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
+
+        self._change("create_tag", identifier, create, ref=tag)
 
     def move_tag(self, identifier: TableName, tag: str, snapshot_id: int) -> None:
         """Let a tag point to this snapshot, whether it is there yet or not, unless somebody else moves it meanwhile."""
@@ -664,23 +666,29 @@ class IcebergTableManager(PhysicalMaintenance):
     ) -> None:
         """Let a branch begin at a snapshot, by default the head; expiry removes it once older than `max_ref_age`."""
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
-            with attempt, self._changing("create_branch", identifier, ref=branch) as table:
-                refs.create_ref(
-                    table, identifier, branch, SnapshotRefType.BRANCH, snapshot_id=snapshot_id, max_age=max_ref_age
-                )
+
+        def create(table: Table) -> None:
+            refs.create_ref(
+                table, identifier, branch, SnapshotRefType.BRANCH, snapshot_id=snapshot_id, max_age=max_ref_age
+            )
+
+        self._change("create_branch", identifier, create, ref=branch)
 
     def remove_tag(self, identifier: TableName, tag: str) -> None:
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
-            with attempt, self._changing("remove_tag", identifier, ref=tag) as table:
-                refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
+
+        def remove(table: Table) -> None:
+            refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
+
+        self._change("remove_tag", identifier, remove, ref=tag)
 
     def remove_branch(self, identifier: TableName, branch: str) -> None:
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
-            with attempt, self._changing("remove_branch", identifier, ref=branch) as table:
-                refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
+
+        def remove(table: Table) -> None:
+            refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
+
+        self._change("remove_branch", identifier, remove, ref=branch)
 
     def fast_forward(self, identifier: TableName, branch: str, *, remove: bool = False) -> None:
         """Publish a branch: main becomes its head, if main did not move since the branch began."""
@@ -705,6 +713,21 @@ class IcebergTableManager(PhysicalMaintenance):
         with operation(f"iceberg.{what}", table=str(identifier), **facts), translated(what, identifier):
             yield self.load_table(identifier)
 
+    def _change(
+        self, what: str, identifier: TableIdentifier, apply: Callable[[Table], _Changed], **facts: object
+    ) -> _Changed:
+        """Change metadata, again after a conflict as patiently as a write; not a table that replaced the first one."""
+        seen: set[uuid.UUID] = set()
+
+        def attempt() -> _Changed:
+            with self._changing(what, identifier, **facts) as table:
+                seen.add(table.metadata.table_uuid)
+                if len(seen) > 1:
+                    raise replaced(identifier)
+                return apply(table)
+
+        return trying(ATTEMPTS, lambda exc: _is_conflict(exc) and len(seen) == 1)(attempt)
+
     def evolve_schema(
         self, identifier: TableName, *changes: ColumnChange, allow_incompatible_changes: bool = False
     ) -> Schema:
@@ -713,12 +736,11 @@ class IcebergTableManager(PhysicalMaintenance):
         Dropping a column and making one required need `allow_incompatible_changes`.
         """
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
-            with attempt, self._changing("evolve_schema", identifier, change=changes) as table:
-                schema = apply_changes(
-                    table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes
-                )
-        return schema
+
+        def evolve(table: Table) -> Schema:
+            return apply_changes(table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes)
+
+        return self._change("evolve_schema", identifier, evolve, change=changes)
 
     def evolve_for(
         self, identifier: TableName, data: Schema, *, table: Table | None = None, evolve: bool = True
@@ -728,7 +750,7 @@ class IcebergTableManager(PhysicalMaintenance):
         `table` is the table as the caller has just loaded it, to save a look.
         """
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
+        for attempt in trying(ATTEMPTS, _is_conflict):
             with attempt:
                 current = table if table and attempt.retry_state.attempt_number == 1 else self.load_table(identifier)
                 # A writer that met another's commit looks again: the column may be there by now.
@@ -747,12 +769,11 @@ class IcebergTableManager(PhysicalMaintenance):
         A field that is there already keeps its name, unless the transform gives it one.
         """
         identifier = identifier_of(identifier)
-        for attempt in _on_conflict():
+        for attempt in trying(ATTEMPTS, _is_conflict):
             with attempt, self._changing("evolve_partitions", identifier, partition_by=partition_by) as table:
                 spec = replace_spec(table, identifier, partition_by)
         return spec
 
 
-def _on_conflict() -> Retrying:
-    """A change of the metadata alone is planned again on what others committed, as patiently as a write."""
-    return trying(ATTEMPTS, lambda exc: isinstance(exc, ConcurrencyConflictError))
+def _is_conflict(exc: BaseException) -> bool:
+    return isinstance(exc, ConcurrencyConflictError)
