@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
 from tests.faults.disk import broken_disk
 from tests.lakes import open_manager
 
-from floe_core.errors import FloeStorageError
+from floe_core.errors import CommitStateUnknownError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_iceberg.leases import LeaseHeldError, holder_of, leased, refuse_held
+from floe_iceberg import IcebergTableManager, leases, refs
+from floe_iceberg.leases import LEASE, LeaseHeldError, holder_of, leased, refuse_held
 
 ORDERS = TableIdentifier.from_string("bronze.orders")
 
@@ -109,3 +110,54 @@ def test_a_holder_whose_lease_was_released_stops_before_its_next_step(tables: Ic
         tables.release_lease(ORDERS, force=True)
         with pytest.raises(LeaseHeldError, match="was lost"):
             check()
+
+
+def test_a_branch_with_the_name_of_the_lease_is_not_released(tables: IcebergTableManager) -> None:
+    table = tables.load_table(ORDERS)
+    with table.manage_snapshots() as manage:  # as another tool may; Floe refuses the name
+        manage.create_branch(table.metadata.snapshots[-1].snapshot_id, LEASE)
+    assert tables.release_lease(ORDERS, force=True) is None
+    assert LEASE in tables.load_table(ORDERS).refs()
+
+
+@pytest.mark.parametrize("holder", ["renews", "changes"])
+def test_only_the_lease_that_was_looked_at_is_released(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch, holder: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "another-machine")
+        leave_a_lease(tables, monkeypatch)
+    real, calls = refs.commit_refs, list[object]()
+
+    def late(table: Table, *arguments: object) -> None:
+        calls.append(table)
+        if len(calls) == 1:  # the holder is alive, and commits first
+            name = "another_machine_1" if holder == "changes" else holder_of(table).name  # type: ignore[union-attr]
+            tag = f"{LEASE}-{int(time.time() * 1000) + 900_000}-{name}-0123456789ab"
+            present = tables.load_table(ORDERS)
+            with present.manage_snapshots() as manage:
+                manage.remove_tag(holder_of(present).tag)  # type: ignore[union-attr]
+                manage.create_tag(present.current_snapshot().snapshot_id, tag)  # type: ignore[union-attr]
+        real(table, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(leases, "commit_refs", late)
+    with pytest.raises(LeaseHeldError, match="runs, or another maintenance has begun"):
+        tables.release_lease(ORDERS)
+    assert holder_of(tables.load_table(ORDERS)) is not None
+    assert tables.release_lease(ORDERS, force=True) is not None
+
+
+def test_a_release_whose_answer_is_lost_names_the_holder(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_a_lease(tables, monkeypatch)
+    real, calls = refs.commit_refs, list[object]()
+
+    def lost(table: Table, *arguments: object) -> None:
+        real(table, *arguments)  # type: ignore[arg-type]
+        calls.append(table)
+        if len(calls) == 1:
+            raise CommitStateUnknownError("no answer")
+
+    monkeypatch.setattr(leases, "commit_refs", lost)
+    assert str(tables.release_lease(ORDERS)).endswith(f"_{os.getpid()}")

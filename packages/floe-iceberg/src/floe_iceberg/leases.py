@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
     RemoveSnapshotRefUpdate,
     SetPropertiesUpdate,
@@ -106,23 +106,37 @@ def release(manager: Tables, identifier: TableIdentifier, *, force: bool = False
     A holder that still runs notices it before its next step, and stops.
 
     Args:
-        force: Also if its process is seen to run on this machine.
+        force: Also if its process is seen to run on this machine, or it renews the lease meanwhile.
     """
+    first: list[str] | None = None  # the tags of the lease as it was first looked at
+    name: str | None = None
     for attempt in _patiently():
         with attempt, translated("release_lease", identifier):
             table = manager.load_table(identifier)
             there = holder_of(table)
-            left = [one for one in table.metadata.refs if is_lease(one)]
+            left = sorted(one for one, ref in table.metadata.refs.items() if is_lease(one) and _is_tag(ref))
             if not left:
-                return None
+                return name
             if there is not None and not force and _runs_here(there.name):
                 raise LeaseHeldError(
                     f"the lease on '{identifier}' was not released: its holder {there.name} is a process that runs on "
-                    f"this machine; stop it, or release the lease with --force (force=True)"
+                    f"this machine; stop it. If that process is no maintenance of Floe (process numbers are used "
+                    f"again), release the lease with --force (force=True)"
                 )
+            if first is not None and left != first and not force:
+                raise LeaseHeldError(
+                    f"the lease on '{identifier}' was not released: it was changed at this moment, so its holder "
+                    f"{name} runs, or another maintenance has begun; stop it, or release the lease with --force "
+                    f"(force=True)"
+                )
+            first, name = left, there.name if there is not None else LEASE
             expected: dict[str, int | None] = {one: table.metadata.refs[one].snapshot_id for one in left}
             commit_refs(table, expected, [RemoveSnapshotRefUpdate(ref_name=one) for one in left])
-    return there.name if there is not None else LEASE
+    return name
+
+
+def _is_tag(ref: SnapshotRef) -> bool:
+    return ref.snapshot_ref_type is SnapshotRefType.TAG
 
 
 def _holder_name(pid: int) -> str:
@@ -195,7 +209,7 @@ class _Lease:
                     return  # the answer to taking it was lost
                 refuse_held(table, self._identifier, self._clock())
                 left = table.metadata.refs.get(LEASE)
-                if left is not None and left.snapshot_ref_type is not SnapshotRefType.TAG:
+                if left is not None and not _is_tag(left):
                     raise ConfigurationError(
                         f"'{self._identifier}' has a branch {LEASE!r}, which is the name of Floe's lease; rename it"
                     )

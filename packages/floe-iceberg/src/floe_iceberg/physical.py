@@ -129,7 +129,8 @@ class PhysicalMaintenance(Tables, Protocol):
         """End the lease of a maintenance that failed or was killed; returns who held it, or None without a lease.
 
         Args:
-            force: Also if its process is seen to run on this machine. It stops before its next step.
+            force: Also if its process is seen to run on this machine, or it renews the lease meanwhile. It stops before
+                its next step.
         """
         return release(self, identifier_of(identifier), force=force)
 
