@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -111,3 +112,17 @@ def test_a_log_of_before_is_kept_too(tmp_path: Path) -> None:
 def test_only_the_last_logs_are_kept(tmp_path: Path) -> None:
     made = [new_log(tmp_path / "spark.log") for _ in range(KEPT + 3)]
     assert sorted(tmp_path.glob("spark-*.log")) == sorted(made[3:])
+
+
+def test_the_log_of_a_process_that_still_runs_is_kept_however_old_it_is(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        quiet = [tmp_path / f"spark-2026010{day}T000000000000-{other.pid}.log" for day in (1, 2)]
+        for day, path in enumerate(quiet, 1):
+            path.touch()
+            os.utime(path, (day, day))
+        for _ in range(KEPT + 1):
+            new_log(tmp_path / "spark.log")
+        assert [path.exists() for path in quiet] == [False, True]  # of its two processes the second runs
+        other.kill()
+    new_log(tmp_path / "spark.log")
+    assert not quiet[1].exists()

@@ -17,7 +17,8 @@ def new_log(latest: Path) -> Path:
     """An empty file beside `latest`, which becomes a link to it; only this user may read it."""
     latest.parent.mkdir(parents=True, exist_ok=True)
     if latest.is_file() and not latest.is_symlink():  # written before each process had a file of its own
-        latest.rename(latest.with_name(f"{latest.stem}-0.log"))
+        with suppress(FileNotFoundError):  # another process renamed it
+            latest.rename(latest.with_name(f"{latest.stem}-0.log"))
     stamp = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{os.getpid()}"
     log = latest.with_name(f"{latest.stem}-{stamp}.log")
     os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -34,6 +35,24 @@ def _remove_oldest(latest: Path) -> None:
     for path in latest.parent.glob(f"{latest.stem}-*.log"):
         with suppress(OSError):  # another process removed it
             written.append((path.stat().st_mtime, path))
-    for _, path in sorted(written)[:-KEPT]:
-        with suppress(OSError):
-            path.unlink()
+    held: set[str] = set()  # whose newest log was seen
+    for number, (_, path) in enumerate(sorted(written, reverse=True)):
+        owner = path.stem.rpartition("-")[2]
+        in_use = owner not in held and _runs(owner)
+        held.add(owner)
+        if number >= KEPT and not in_use:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _runs(pid: str) -> bool:
+    """Does the process run? It may have written nothing for days, and its next error refers to its log."""
+    if not pid.isdecimal() or int(pid) == 0:
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
