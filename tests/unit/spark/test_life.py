@@ -79,6 +79,18 @@ def test_a_killed_process_says_who_may_have_killed_it(start: Start) -> None:
     assert "killed (signal 9), as the system does when memory runs out" in str(ending(REFUSED))
 
 
+@pytest.mark.parametrize("code", [0, 128 + signal.SIGTERM, -signal.SIGTERM])
+def test_an_end_that_was_asked_for_is_not_blamed_on_memory_that_was_short_before(start: Start, code: int) -> None:
+    log = "26/01/01 ERROR Executor: Exception in task\njava.lang.OutOfMemoryError: Java heap space\n\tat a.B\n"
+    process = start(f"raise SystemExit({code})" if code >= 0 else "import time; time.sleep(60)", log=log)
+    if code < 0:
+        process.send_signal(-code)
+    process.wait()
+    told = str(ending(REFUSED))
+    assert ("exit code 0" if code == 0 else "it was ended by signal 15") in told
+    assert "memory" not in told
+
+
 @pytest.mark.parametrize("exc", [REFUSED, CatalogConnectionError("the catalog did not answer")])
 def test_a_process_that_goes_on_listening_has_not_ended(start: Start, exc: Exception) -> None:
     start("import time; time.sleep(60)", listening=True)

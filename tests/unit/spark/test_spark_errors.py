@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it has no stubs
 
 from floe_core import errors as floe
 from floe_core.identifiers import TableIdentifier
-from floe_spark.errors import is_refused, translate
+from floe_spark.errors import is_doubt, is_lost_process, is_refused, translate
 
 TABLE = TableIdentifier.from_string("bronze.orders")
 STAGE = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed:"
@@ -138,6 +139,16 @@ class Told(Exception):  # noqa: N818 - as PySpark would raise it
             floe.FloeStorageError,
             "makes too long a file name; use truncate or bucket",
         ),
+        (
+            f"{STAGE} java.io.FileNotFoundException: /lake/t/data/note=v/0.parquet (File name too long)",
+            floe.FloeStorageError,
+            "makes too long a file name; use truncate or bucket",
+        ),
+        (
+            "software.amazon.awssdk.services.s3.model.S3Exception: Your key is too long (Service: S3)",
+            floe.FloeStorageError,
+            "makes too long a file name; use truncate or bucket",
+        ),
     ],
 )
 def test_what_spark_met_says_what_to_do(words: str, kind: type[floe.FloeError], told: str) -> None:
@@ -156,6 +167,8 @@ def test_what_spark_met_says_what_to_do(words: str, kind: type[floe.FloeError], 
         "java.lang.IllegalStateException: something else",
         f"{STAGE} java.io.IOException: Mkdirs failed to create file:/lake/t/data/note=v (exists=false)",
         f"{STAGE} PythonException: OSError: [Errno 28] No space left on device",
+        f"{STAGE} PythonException: OSError: [Errno 36] File name too long: '/tmp/a'",
+        "[CAST_INVALID_INPUT] The value 'a java.lang.OutOfMemoryError: b' of the type STRING cannot be cast to INT",
         (
             "org.apache.iceberg.exceptions.NotFoundException: Failed to open input stream for file: "
             "file:/lake/t/metadata/00002-1.metadata.json"
@@ -215,3 +228,17 @@ def test_only_the_catalog_refuses_a_token() -> None:
     own_cause = floe.FloeStorageError("refused")
     own_cause.__cause__ = own_cause
     assert not is_refused(own_cause)
+
+
+@pytest.mark.parametrize(
+    ("exc", "lost"),
+    [
+        (Py4JError("An error occurred while calling o12.append"), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        (Py4JError("An error occurred while calling o12.append. Trace:\npy4j.Py4JException: no such method"), False),
+        (Py4JError("org.acme.Missing does not exist in the JVM"), False),
+    ],
+)
+def test_a_call_that_spark_did_not_answer_may_have_committed(exc: Exception, lost: bool) -> None:
+    assert is_lost_process(exc) is lost
+    assert is_doubt(exc) is lost

@@ -43,7 +43,7 @@ from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, files_since
 from floe_iceberg.write_request import WriteRequest, check_table, unmarked
 from floe_spark.columns import column_changes
-from floe_spark.errors import is_column_mismatch, is_doubt, is_lost_server, translate
+from floe_spark.errors import is_column_mismatch, is_doubt, is_lost_process, is_lost_server, translate
 from floe_spark.frames import OUTSIDE, Guard
 from floe_spark.life import ending
 from floe_spark.names import table_name
@@ -142,7 +142,7 @@ class Commit:
             if is_doubt(failure):
                 # To create is to assert that there is no table: it may be repeated.
                 if self.table is not None or number > patience.DOUBTFUL_ATTEMPTS:
-                    raise self._in_doubt() from failure
+                    raise self._in_doubt(f"the {_silent(failure)} did not answer.") from failure
             else:
                 error = self._explained(failure)
                 if error is None:
@@ -200,9 +200,8 @@ class Commit:
         name = self.request.identifier
         if ended is not None:
             return FloeStorageError(f"{ended} Nothing was committed to '{name}': {RUN_AGAIN}")
-        silent = "Spark Connect server" if is_lost_server(failure) else "catalog"
         return CatalogConnectionError(
-            f"the {silent} did not answer while '{name}' was being written; nothing was written: run it again"
+            f"the {_silent(failure)} did not answer while '{name}' was being written; nothing was written: run it again"
         )
 
     def _new_branch(self, head: Snapshot) -> str:
@@ -417,6 +416,13 @@ class Commit:
     def _pause(self, number: int) -> None:
         self.op.event("retrying")
         time.sleep(patience.pause(number))
+
+
+def _silent(failure: Exception) -> str:
+    """Who did not answer."""
+    if is_lost_process(failure):
+        return "Spark process"
+    return "Spark Connect server" if is_lost_server(failure) else "catalog"
 
 
 def _gone(branch: str) -> ConcurrencyConflictError:

@@ -10,7 +10,15 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["is_column_mismatch", "is_doubt", "is_lost_server", "is_refused", "java_classes", "translate"]
+__all__ = [
+    "is_column_mismatch",
+    "is_doubt",
+    "is_lost_process",
+    "is_lost_server",
+    "is_refused",
+    "java_classes",
+    "translate",
+]
 
 # Spark and Iceberg report a missing source of the data as they report a missing target.
 _NOT_FOUND = ("NoSuchTableException", "TABLE_OR_VIEW_NOT_FOUND")
@@ -112,7 +120,8 @@ _BY_WORDS: _Words = (
         ),
     ),
     (
-        r"java\.lang\.OutOfMemoryError(?:\)?:? [^\n]+)?",
+        # A value of the data stands in quotes.
+        r"(?m)^[^'\"`\n]*?(java\.lang\.OutOfMemoryError(?:\)?:? [^\n]+)?)",
         floe.FloeStorageError,
         (
             "Spark ran out of memory while it worked on '{name}' ({found}). Give it more with spark: {{conf: "
@@ -122,7 +131,11 @@ _BY_WORDS: _Words = (
     ),
     (
         # Java does not say why it could not create a folder: a name of more than 255 bytes is one that cannot be.
-        r"File name too long|(?:Mkdirs failed to create|Failed to create file:?) [^\n]*/[^/\s]{256,}|KeyTooLong",
+        (
+            r"(?:FSError|IOException|FileSystemException|FileNotFoundException)[^\n]*File name too long"
+            r"|(?:Mkdirs failed to create|Failed to create file:?) [^\n]*/[^/\s]{256,}"
+            r"|awssdk[^\n]*(?:KeyTooLong|key is too long)"
+        ),
         floe.FloeStorageError,
         "a partition value of '{name}' makes too long a file name; use truncate or bucket. Nothing was committed",
     ),
@@ -197,19 +210,25 @@ _DOUBT = {
     "UncheckedSQLException",
 }
 _LOST_SERVER = {"RpcError", "RetriesExceeded"}
-_LOST_CONNECTION = {"Py4JNetworkError", *_LOST_SERVER}
 
 
 def is_doubt(exc: BaseException) -> bool:
     """May a commit have been applied although it failed like this? A task that failed comes before the commit."""
     if isinstance(exc, floe.CommitStateUnknownError | floe.CatalogConnectionError | ConnectionError | TimeoutError):
         return True
-    if _LOST_CONNECTION & {one.__name__ for one in type(exc).__mro__}:
+    if is_lost_process(exc) or _LOST_SERVER & {one.__name__ for one in type(exc).__mro__}:
         return True
     text = str(exc)
     if "Job aborted due to stage failure" in text:
         return False
     return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
+
+
+def is_lost_process(exc: BaseException) -> bool:
+    """Did the Spark process of this machine not answer a call?"""
+    # Py4J raises its base class for a call without an answer; an answer of the JVM comes with its trace.
+    unanswered = type(exc).__name__ == "Py4JError" and "occurred while calling" in str(exc) and "Trace:" not in str(exc)
+    return unanswered or "Py4JNetworkError" in {one.__name__ for one in type(exc).__mro__}
 
 
 def is_lost_server(exc: BaseException) -> bool:
@@ -254,7 +273,7 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
     for words, error, message in (*_BY_WORDS, *(_OF_FRAMES if operation in _ON_FRAMES else ())):
         found = re.search(words, str(exc))
         if found is not None:
-            told = message.format(name=identifier, reason=_reason(exc), found=found[0])
+            told = message.format(name=identifier, reason=_reason(exc), found=found[found.lastindex or 0])
             return error(told, detail=_detail(exc, operation, identifier))
     damaged = None if refused else _damaged(exc, operation, identifier)
     if damaged is not None:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floe_core.errors import FloeError
 from floe_spark.connect import forget_sessions, is_remote
+from floe_spark.errors import is_lost_process
 
 __all__ = ["ending", "forget_the_dead", "is_dead", "is_of_ended_process", "log_of_jvm", "remember_log"]
 
@@ -26,6 +27,8 @@ _WAIT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.1
 # How Spark exits after an OutOfMemoryError.
 _OUT_OF_MEMORY = 52
+# Ends that were asked for; a log of many hours may still name memory because of a task that failed long before.
+_ASKED = {code: one for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-one, 128 + one)}
 _LOG_BYTES = 1 << 20
 _MEMORY_WORDS = re.compile(
     r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?|insufficient memory for the Java Runtime Environment[^\n]*"
@@ -85,9 +88,11 @@ def _listens() -> bool:
 
 
 def _reason(code: int, log: Path | None) -> str:
+    if code in _ASKED:
+        return f"it was ended by signal {int(_ASKED[code])}"
     found = _MEMORY_WORDS.findall(_tail(log))
     more = "give it more with spark: {conf: {spark.driver.memory: 4g}} in floe.yaml, or write in smaller parts"
-    if found or code == _OUT_OF_MEMORY:
+    if (found and code != 0) or code == _OUT_OF_MEMORY:
         return f"it ran out of memory ({found[-1].strip() if found else f'exit code {code}'}); {more}"
     if code == -signal.SIGKILL:  # which leaves nothing in the log
         return f"it was killed (signal 9), as the system does when memory runs out; if that was the cause, {more}"
@@ -113,9 +118,9 @@ def _chain(exc: BaseException | None) -> Iterator[BaseException]:
 def _is_sign(exc: BaseException) -> bool:
     """Is this how Py4J reports a JVM that is gone or about to go?"""
     names = {one.__name__ for one in type(exc).__mro__}
-    if isinstance(exc, ConnectionError) or "Py4JNetworkError" in names:
+    if isinstance(exc, ConnectionError) or is_lost_process(exc):
         return True
-    # Py4J raises its base class for a call without an answer; an answer of the JVM comes with its trace.
+    # Names that are looked up in a JVM that is gone "do not exist"; an answer of the JVM comes with its trace.
     unanswered = type(exc).__name__ == "Py4JError" and "Trace:" not in str(exc)
     return unanswered or ("Py4JError" in names and "java.lang.OutOfMemoryError" in str(exc))
 
