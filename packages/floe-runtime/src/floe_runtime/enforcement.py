@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from floe_core.artifacts import CompiledArtifacts
@@ -17,8 +19,9 @@ def policy_enforcer(artifacts: CompiledArtifacts) -> PolicyEnforcer | None:
 
     Definitions that cannot be imported are an error: what they would not allow must not be done.
     """
-    module = artifacts.root.joinpath(*artifacts.pipeline.definitions.split("."))
-    if not module.with_suffix(".py").is_file() and not module.is_dir():
+    # In the project's folder or installed, as `floe run` finds it; without the import of Dagster where there is none.
+    top = artifacts.pipeline.definitions.partition(".")[0]
+    if PathFinder.find_spec(top, [str(artifacts.root), *sys.path]) is None:
         return None
     from floe_dagster.maintenance import enforcer_of
     from floe_runtime.pipeline import load_definitions
