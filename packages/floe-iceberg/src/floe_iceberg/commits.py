@@ -171,7 +171,7 @@ class Commit:
             if verdict.outcome is Outcome.UNKNOWN:
                 if not sent:
                     raise failure
-                raise doubt.unknown(self.request.identifier, self.request.write_id, self.request.branch) from failure
+                raise doubt.unknown(self.request) from failure
             if not _may_be_repeated(failure):
                 raise failure
             if last:
@@ -208,7 +208,7 @@ class Commit:
         table = transaction._table
         snapshot = table.snapshot_by_id(snapshot_id)
         if snapshot is None:
-            raise doubt.unknown(self.request.identifier, self.request.write_id, self.request.branch)
+            raise doubt.unknown(self.request)
         clean(refused, table.io)
         return WriteResult(snapshot_info(snapshot), change, created=created)
 
@@ -274,9 +274,7 @@ class Commit:
                 f"'{self.request.identifier}' was changed by others faster than this write could commit; nothing was "
                 f"written: run it again"
             )
-        return doubt.undecided(
-            self.request.identifier, self.request.write_id, self.request.branch, reason="the catalog did not answer."
-        )
+        return doubt.undecided(self.request, reason="the catalog did not answer.")
 
 
 def _merge_append(update: UpdateSnapshot) -> _SnapshotProducer[Any]:

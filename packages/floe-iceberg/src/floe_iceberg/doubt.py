@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -24,6 +25,9 @@ from floe_core.errors import CommitStateUnknownError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
 from floe_iceberg.snapshots import find_writes
+
+if TYPE_CHECKING:
+    from floe_iceberg.write_request import WriteRequest
 
 __all__ = ["Outcome", "Verdict", "advice", "only_one", "settle", "undecided", "unknown"]
 
@@ -81,30 +85,31 @@ def only_one(found: list[SnapshotInfo], identifier: TableIdentifier) -> Snapshot
     return found[0]
 
 
-def unknown(identifier: TableIdentifier, write_id: str, branch: str = MAIN_BRANCH) -> CommitStateUnknownError:
+def unknown(request: WriteRequest) -> CommitStateUnknownError:
     """The error for a commit whose outcome is unknown because the table cannot be loaded."""
     return CommitStateUnknownError(
-        f"the commit of write {write_id} to '{identifier}' may have succeeded, and the table cannot be loaded now. "
-        f"Nothing was deleted. When the catalog answers again: {advice(identifier, write_id, branch)}"
+        f"the commit of write {request.write_id} to '{request.identifier}' may have succeeded, and the table cannot be "
+        f"loaded now. Nothing was deleted. When the catalog answers again: {advice(request)}"
     )
 
 
-def undecided(
-    identifier: TableIdentifier, write_id: str, branch: str = MAIN_BRANCH, *, reason: str
-) -> CommitStateUnknownError:
+def undecided(request: WriteRequest, *, reason: str) -> CommitStateUnknownError:
     """The error for a commit that is not in the table, but may still arrive."""
     return CommitStateUnknownError(
-        f"{reason} Write {write_id} is not in '{identifier}' now; it may still arrive. Nothing was deleted. "
-        f"{advice(identifier, write_id, branch)}"
+        f"{reason} Write {request.write_id} is not in '{request.identifier}' now; it may still arrive. Nothing was "
+        f"deleted. {advice(request, wait=True)}"
     )
 
 
-def advice(identifier: TableIdentifier, write_id: str, branch: str = MAIN_BRANCH) -> str:
+def advice(request: WriteRequest, *, wait: bool = False) -> str:
     """How to find out what became of a write, wherever it was started: a new run has another write id."""
-    where = "" if branch == MAIN_BRANCH else f", branch={branch!r}"
+    artifacts = request.manager.artifacts
+    # The other environments have other tables of the same name, without the write.
+    lake = f"environment={artifacts.environment!r}" if artifacts is not None and artifacts.environment else ""
+    where = "" if request.branch == MAIN_BRANCH else f", branch={request.branch!r}"
     return (
-        f"Before you run it again, check whether the write is in the table: "
-        f"connect().tables.find_write({str(identifier)!r}, {write_id!r}{where}) returns its snapshot, or None. If it "
-        f"is there, it is done. A write with the same write_id, and a Dagster re-execution from failure, check this "
-        f"by themselves; a new run has another id and does not"
+        f"Before you run it again, {'wait a few minutes and ' if wait else ''}check whether the write is in the table: "
+        f"connect({lake}).tables.find_write({str(request.identifier)!r}, {request.write_id!r}{where}) returns its "
+        f"snapshot, or None. If it is there, it is done. A write with the same write_id, and a Dagster re-execution "
+        f"from failure, check this by themselves; a new run has another id and does not"
     )

@@ -366,7 +366,7 @@ class Commit:
             branch=request.branch,
         )
         if verdict.outcome is Outcome.UNKNOWN:
-            raise doubt.unknown(request.identifier, request.write_id, request.branch) from cause
+            raise doubt.unknown(request) from cause
         return verdict
 
     def _explained(self, exc: Exception) -> FloeError | None:
@@ -396,7 +396,7 @@ class Commit:
         )
 
     def _in_doubt(self, reason: str = "the catalog did not answer.") -> CommitStateUnknownError:
-        return doubt.undecided(self.request.identifier, self.request.write_id, self.request.branch, reason=reason)
+        return doubt.undecided(self.request, reason=reason)
 
     def _committed(self) -> SnapshotInfo:
         found = self.found()
@@ -404,7 +404,7 @@ class Commit:
             raise CommitStateUnknownError(
                 f"Spark reported success, but the snapshot of write {self.request.write_id} is not in "
                 f"'{self.request.identifier}'. "
-                f"{doubt.advice(self.request.identifier, self.request.write_id, self.request.branch)}"
+                f"{doubt.advice(self.request)}"
             )
         return doubt.only_one(found, self.request.identifier)
 
