@@ -84,3 +84,14 @@ def test_files_that_a_damaged_table_had_before_are_no_orphans(tables: IcebergTab
         tables.load_table(OTHER)
     with pytest.raises(FloeStorageError, match=r"belongs to 'bronze\.other'"):
         tables.neighbours().refuse_strays(ORDERS, {str(file)})
+
+
+@pytest.mark.parametrize("kind", ["manifest list", "manifest"])
+def test_files_that_were_added_to_a_table_are_no_orphans_while_they_are_unknown(
+    tables: IcebergTableManager, kind: str
+) -> None:
+    file = file_of(tables.load_table(ORDERS), "data")
+    tables.load_table(OTHER).add_files([f"file://{file}"])
+    damage(tables.load_table(OTHER), kind, "half")
+    with pytest.raises(FloeStorageError, match=r"the files of 'bronze\.other' are unknown, and must not be taken"):
+        tables.neighbours().refuse_strays(ORDERS, {str(file)})

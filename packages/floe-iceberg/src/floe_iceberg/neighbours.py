@@ -29,8 +29,17 @@ _ATTEMPTS = 3
 _LOOKED_AT_FOR_SECONDS = 300.0
 
 
+# Set by whoever adds files to a table that lie where they are: they have no field ids.
+_ADDED = "schema.name-mapping.default"
+
+
 def sends_files_elsewhere(properties: Iterable[str]) -> bool:
     return any(key in _PATHS for key in properties)
+
+
+def _may_have_strays(properties: Iterable[str]) -> bool:
+    """Does a table say that it has files that may lie outside of its own location?"""
+    return _ADDED in properties or sends_files_elsewhere(properties)
 
 
 @dataclass(frozen=True)
@@ -227,8 +236,9 @@ class Neighbours:
             for attempt in Retrying(stop=stop_after_attempt(_ATTEMPTS), reraise=True):
                 with attempt:
                     # What a damaged manifest led to is unknown; the table's own location is not deleted from.
-                    own = place.name.catalog is None
-                    found = canonical_set(present_files(self._load(place.name), skip_damaged=own))
+                    table = self._load(place.name)
+                    inside = place.name.catalog is None and not _may_have_strays(table.properties)
+                    found = canonical_set(present_files(table, skip_damaged=inside))
         except NoSuchTableError:
             return set()
         except Exception as exc:
