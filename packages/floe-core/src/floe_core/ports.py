@@ -101,7 +101,11 @@ class Plugin(ABC):
         """Called once before use; 30 seconds."""
 
     def shutdown(self) -> None:  # noqa: B027 - most plugins have nothing to stop
-        """Called at most once, after use: by `close()` of whoever opened the plugin, else when the process exits."""
+        """Called at most once, after use: by `close()` of whoever opened the plugin, else when the process exits.
+
+        It is not called for a plugin that is garbage by then, because nobody closed its lake: give what it holds back
+        in its own finalizer, too.
+        """
 
     def health_check(self) -> HealthStatus:
         """Does it work now? 5 seconds."""
