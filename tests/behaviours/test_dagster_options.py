@@ -282,7 +282,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "two that differ": ({"write_mode": "append", "floe/write_mode": "overwrite"}, "contradict each other"),
     "a table with a dot": ({"floe/table": "a.b"}, "has a dot; say the levels above as floe/namespace"),
     "a table with a slash": ({"floe/table": "a/b"}, "'a/b' is not a valid name"),
-    "a preview of thousands": ({"floe/preview_rows": 5000}, "less than or equal to 100"),
+    "a preview of thousands": ({"floe/preview_rows": 5000}, "preview_rows 5000: this must be 100 or less"),
     "properties that are no texts": ({"floe/table_properties": {"a": 1}}, "table_properties 1"),
 }
 

@@ -182,7 +182,6 @@ def test_a_project_of_another_name_is_left_alone(tmp_path: Path, console: Consol
 
 def test_a_demo_moved_to_another_storage_is_left_alone(tmp_path: Path, console: Console) -> None:
     copy_template("retail", tmp_path, {"name: floe-demo": "name: floe-demo\nstorage: {type: local, path: ours}"})
-    (tmp_path / ".floe").mkdir()
     with pytest.raises(ConfigurationError, match="names another catalog or storage"):
         prepare(tmp_path, rows=ROWS, console=console)
     assert (tmp_path / ".floe").is_dir()

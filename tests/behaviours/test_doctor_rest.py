@@ -368,7 +368,7 @@ def test_a_store_that_does_not_take_the_keys_is_the_storage(
     findings = examined(rest_settings(server, catalog=f"  access_delegation: none\n{QUICK}", storage=KEYS))
     told = red(findings, "storage")
     assert "the catalog agreed and the object store did not" in told
-    assert "Check the keys in storage" in told
+    assert "check the keys in storage" in told
     assert findings[-1].name == "removal"
 
 

@@ -304,9 +304,14 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         """The hidden partitioning of a table that is not there yet; it depends on the types of the columns."""
         if partitions is None:
             return ()
-        known = to_iceberg_schema(data.schema_for(None)) if isinstance(data, Incoming) else data_schema(data)
+        tables = self._lake.tables
+        exists = tables.table_exists(identifier)
+        if exists and isinstance(data, Incoming) and data.untyped:
+            known = tables.load_table(identifier).schema()  # columns of NULLs alone take their types from the table
+        else:
+            known = to_iceberg_schema(data.schema_for(None)) if isinstance(data, Incoming) else data_schema(data)
         partitions.check(keys, known, asset)
-        return () if self._lake.tables.table_exists(identifier) else partitions.transforms(known)
+        return () if exists else partitions.transforms(known)
 
     # Reading --------------------------------------------------------------------------------------------------------
 

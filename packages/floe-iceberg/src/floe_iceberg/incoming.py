@@ -36,6 +36,11 @@ class Incoming:
     batches: Iterator[pa.RecordBatch]
     full: frozenset[str] = frozenset()
 
+    @property
+    def untyped(self) -> list[str]:
+        """The columns that hold nothing but NULL and have no type."""
+        return [one.name for one in self.schema if pa.types.is_null(one.type)]
+
     def schema_for(self, table: Schema | None) -> pa.Schema:
         """The schema as it meets this table, or a new one.
 
@@ -43,7 +48,7 @@ class Incoming:
         demand for values.
         """
         known = {one.name.lower() for one in table.fields} if table is not None else set()
-        untyped = [one.name for one in self.schema if pa.types.is_null(one.type)]
+        untyped = self.untyped
         unknown = [name for name in untyped if name.lower() not in known]
         if unknown:
             raise SchemaEvolutionError(

@@ -181,7 +181,10 @@ _SHOWN = 500
 _ON_FRAMES = {"spark.append", "spark.overwrite", "spark.upsert", "spark.read"}
 # How Iceberg's readers fail at a file whose content is wrong; one that is missing or out of reach reads differently.
 _DAMAGED_FILE = re.compile(r"Failed to (?:open|open Parquet|fetch) file: (\S+)|(\S+) is not a Parquet file")
-_DAMAGE = re.compile(r"EOFException|Not an Avro data file|AvroRuntimeException|Invalid sync|is not a Parquet file")
+_DAMAGE = re.compile(
+    r"EOFException|Not an Avro data file|AvroRuntimeException|Invalid sync|is not a Parquet file"
+    r"|Incorrect length provided for file"
+)
 _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
 # Whose exceptions are known here; those of others may have the same names.
 _OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
