@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table import Table
+import requests
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.typedef import Record
 from tests.faults.damage import TABLE_FILES, damage, header_only
 from tests.lakes import open_manager
 
@@ -141,3 +146,58 @@ def test_a_file_that_is_gone_is_not_called_damaged(tables: IcebergTableManager) 
     with pytest.raises(Exception, match="not where the catalog says") as caught:
         tables.scan(ORDERS).to_arrow()
     assert not isinstance(caught.value, DamagedFileError)
+
+
+class _AwayFileIO(PyArrowFileIO):
+    """Files that cannot be reached now."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__()
+        self._failure = failure
+
+    def new_input(self, location: str) -> PyArrowFile:
+        del location
+        raise self._failure
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        TimeoutError("timed out"),
+        ConnectionResetError("the connection was reset"),
+        requests.ConnectionError("no route"),
+        OSError("google::cloud::Status(UNAVAILABLE: try again)"),
+        OSError("Opening a blob failed. Azure Error: [ServerBusy]"),
+        ValueError("Unrecognized filesystem type in URI: wasb"),
+    ],
+    ids=str,
+)
+def test_a_file_that_cannot_be_reached_is_not_called_damaged(tables: IcebergTableManager, failure: Exception) -> None:
+    table, away = head(tables), _AwayFileIO(failure)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest, scan = snapshot.manifests(table.io)[0], table.scan()
+    tasks = list(scan.plan_files())
+    rows = ArrowScan(table.metadata, away, scan.projection(), scan.row_filter)
+    for read in (lambda: snapshot.manifests(away), lambda: manifest.fetch_manifest_entry(away)):
+        with pytest.raises(type(failure), match=re.escape(str(failure))):
+            read()
+    with pytest.raises(type(failure), match=re.escape(str(failure))):
+        rows.to_table(tasks)
+
+
+def test_a_data_file_of_a_format_that_pyiceberg_does_not_read_is_not_called_damaged(
+    tables: IcebergTableManager,
+) -> None:
+    scan = tables.scan(ORDERS)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=next(iter(scan.plan_files())).file.file_path,
+        file_format=FileFormat.AVRO,
+        partition=Record(),
+        record_count=2,
+        file_size_in_bytes=1,
+    )
+    file.spec_id = 0
+    with pytest.raises(ValueError, match="Unsupported file format"):
+        ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table([FileScanTask(file)])

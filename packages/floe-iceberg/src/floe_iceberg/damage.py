@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io as streams
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +21,11 @@ import pyiceberg.io.pyarrow as library
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, FileFormat, ManifestEntry, ManifestFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.snapshots import Snapshot
 
 from floe_core.errors import DamagedFileError, FloeError
@@ -78,7 +80,7 @@ def _brief(exc: Exception) -> str:
 
 
 @contextmanager
-def _parsing(kind: str, file: str) -> Iterator[None]:
+def _parsing(kind: str, file: str, io: FileIO) -> Iterator[None]:
     try:
         yield
     except FloeError:
@@ -86,6 +88,9 @@ def _parsing(kind: str, file: str) -> Iterator[None]:
     except _UNPARSABLE as exc:
         if str(exc).startswith("Unsupported codec"):
             raise
+        # A FileIO that cannot read the file raises such errors too: only content that was read is damaged.
+        with io.new_input(file).open() as opened:
+            opened.read()
         raise _damaged(kind, file, _brief(exc)) from exc
 
 
@@ -186,7 +191,7 @@ _fetch = ManifestFile.fetch_manifest_entry
 
 
 def _listed(self: Snapshot, io: FileIO) -> list[ManifestFile]:
-    with _parsing(_LIST, self.manifest_list):
+    with _parsing(_LIST, self.manifest_list, io):
         found = _manifests(self, io)
     if not found and self.summary is not None:
         told = self.summary.additional_properties
@@ -198,7 +203,7 @@ def _listed(self: Snapshot, io: FileIO) -> list[ManifestFile]:
 
 
 def _entries(self: ManifestFile, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
-    with _parsing(_MANIFEST, self.manifest_path):
+    with _parsing(_MANIFEST, self.manifest_path, io):
         found = _fetch(self, io, discard_deleted)
     counts = [self.added_files_count, self.existing_files_count]
     expected = sum(one for one in counts if one is not None)
@@ -240,6 +245,9 @@ def _is_object(input_file: InputFile, encoding: str) -> bool:
 
 # Data ---------------------------------------------------------------------------------------------------------------
 
+_PARSED = (FileFormat.PARQUET, FileFormat.ORC, FileFormat.PUFFIN)
+# How Arrow reports what an object store, or the way to it, answered.
+_OF_A_STORE = re.compile(r"AWS Error|google::cloud|Azure|(?i:\bcurl|\bhttp)")
 _batches = library._task_to_record_batches
 _deletes = library._read_deletes
 
@@ -266,14 +274,28 @@ def _reading(io: FileIO, file: DataFile) -> Iterator[None]:
 
 
 def _is_unreachable(exc: Exception) -> bool:
-    """Is it the system or the store that failed, and not the content?"""
-    outside = isinstance(exc, OSError) and (exc.errno is not None or "AWS Error" in str(exc))
-    return outside or isinstance(exc, FileNotFoundError | FloeError)
+    """Is it the system, the network or the store that failed, and not the content?
+
+    Arrow raises a plain OSError without a number for content that it cannot decode.
+    """
+    if isinstance(exc, OSError):
+        return type(exc) is not OSError or exc.errno is not None or _OF_A_STORE.search(str(exc)) is not None
+    return isinstance(exc, FloeError)
 
 
 def _is_unreadable(io: FileIO, file: DataFile) -> bool:
+    """Can the file be opened, and not be parsed? One of a format that PyIceberg does not read is not judged."""
+    if file.file_format not in _PARSED:
+        return False
     try:
-        with io.new_input(file.file_path).open() as opened:
+        content = io.new_input(file.file_path).open()
+    except Exception:  # noqa: BLE001 - whatever it is, no content was read
+        return False
+    try:
+        with content as opened:
+            if file.file_format == FileFormat.PUFFIN:
+                PuffinFile(opened.read())
+                return False
             fragment = library._get_file_format(file.file_format).make_fragment(opened)
             for _ in fragment.to_batches():
                 pass
