@@ -13,13 +13,17 @@ from typing import Any
 import pg8000  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
 from sqlalchemy.exc import DBAPIError
 
 from floe_core.errors import CatalogConnectionError
 from floe_core.spec import RetryConfig, SqlCatalogConfig
 from floe_iceberg import sqlite
-from floe_iceberg.database_retry import is_away, was_not_sent
+from floe_iceberg.database_retry import NotConnectedError, is_away, was_not_sent
 from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.storage_catalog import StorageCatalog
 
 
 def plugin(root: Path, uri: str = "sqlite:///catalog.db", **retry: Any) -> SqlCatalogPlugin:
@@ -113,3 +117,35 @@ def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
     assert isinstance(lost, DBAPIError)
     assert is_away(lost)
     assert not was_not_sent(lost)
+
+
+SCHEMA = Schema(NestedField(1, "id", LongType()))
+
+
+def let_loads_fail(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The next looks at tables that exist find no connection; a row that is not there is found to be missing."""
+    load = StorageCatalog._convert_orm_to_iceberg
+    left = list(range(times))
+
+    def fail(self: StorageCatalog, row: Any) -> Table:
+        if left:
+            left.pop()
+            raise NotConnectedError("no connection")
+        return load(self, row)
+
+    monkeypatch.setattr(StorageCatalog, "_convert_orm_to_iceberg", fail)
+
+
+def test_a_change_is_not_repeated_when_only_the_look_after_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = plugin(tmp_path, max_attempts=3).connect()
+    catalog.create_namespace("bronze")
+    let_loads_fail(monkeypatch, 1)
+    assert catalog.create_table("bronze.orders", SCHEMA).name() == ("bronze", "orders")
+    let_loads_fail(monkeypatch, 2)
+    assert catalog.rename_table("bronze.orders", "bronze.sales").name() == ("bronze", "sales")
+    let_loads_fail(monkeypatch, 3)
+    with pytest.raises(NotConnectedError):  # and not that the table exists already, or that there is none
+        catalog.rename_table("bronze.sales", "bronze.orders")
+    assert catalog.list_tables("bronze") == [("bronze", "orders")]

@@ -75,17 +75,30 @@ class RetryingSqlCatalog(StorageCatalog):
         self._retry, self._inside = retry, threading.local()
 
     def _ask(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
-        if getattr(self._inside, "call", False):  # a part of another call, which is repeated as a whole
-            return act()
+        if getattr(self._inside, "call", False):
+            return self._ask_within(act, may_repeat)
 
         def attempt() -> Result:
-            self._inside.call = True
+            self._inside.call, self._inside.final = True, None
             try:
                 return act()
             finally:
                 self._inside.call = False
 
-        return self._retry.call(attempt, may_repeat=may_repeat)
+        def is_repeated(exc: BaseException) -> bool:
+            return exc is not self._inside.final and may_repeat(exc)
+
+        return self._retry.call(attempt, may_repeat=is_repeated)
+
+    def _ask_within(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
+        """A part of another call. A look is repeated by itself: what it follows may have been done already."""
+        if may_repeat is not is_away:
+            return act()
+        try:
+            return self._retry.call_unguarded(act)
+        except Exception as exc:
+            self._inside.final = exc
+            raise
 
     list_namespaces = _looking("list_namespaces")
     list_tables = _looking("list_tables")
