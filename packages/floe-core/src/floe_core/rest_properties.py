@@ -28,7 +28,34 @@ _SETTINGS = {
     "polaris-realm": "catalog.realm",
     "x-iceberg-access-delegation": "catalog.access_delegation",
 }
-_OWN = frozenset({"connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"})
+# Headers of one request. An Idempotency-Key that is the same for all would let a server answer a second commit with the
+# result of the first; a condition or a range would hide a table that is there.
+_OWN = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "idempotency-key",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-unmodified-since",
+        "range",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "x-http-method-override",
+    }
+)
+# Besides what is a secret in settings: gateways have keys under many names, such as X-Functions-Key.
+_SECRET = re.compile(r"(?i)cookie|(^|[-_.])(key|auth|token|jwt|session|signature)([-_.]|$)")
 
 
 def rest_property_problem(key: str, value: str) -> str | None:
@@ -41,7 +68,7 @@ def rest_property_problem(key: str, value: str) -> str | None:
         return f"{key} is set by {_SETTINGS[name.lower()]}; write that instead"
     if name.lower() in _OWN:
         return f"{key} is set by the engines; remove it"
-    if is_credential_key(name) or "cookie" in name.lower():
+    if is_credential_key(name) or _SECRET.search(name):
         return f"{key} looks like a secret, which Spark would show in its settings; use catalog.token or credentials"
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
         return f"{key} does not end in the name of a header: letters, digits and dashes"
