@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from tests.faults.damage import damage, file_of
 from tests.lakes import open_manager
 
 from floe_core.errors import DamagedFileError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager
+from floe_iceberg import IcebergTableManager, neighbours
+from floe_iceberg.catalog_rows import RowName, load_row
 
 ORDERS = TableIdentifier.from_string("bronze.orders")
 OTHER = TableIdentifier.from_string("bronze.other")
@@ -95,3 +98,36 @@ def test_files_that_were_added_to_a_table_are_no_orphans_while_they_are_unknown(
     damage(tables.load_table(OTHER), kind, "half")
     with pytest.raises(FloeStorageError, match=r"the files of 'bronze\.other' are unknown, and must not be taken"):
         tables.neighbours().refuse_strays(ORDERS, {str(file)})
+
+
+def test_a_table_that_cannot_be_loaded_for_a_moment_blocks_what_deletes_files(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be damaged as little as its newest commit can be known: that one may have added files of others."""
+
+    def load(catalog: SqlCatalog, row: RowName) -> Table:
+        if row.name == ("bronze", "other"):
+            raise OSError("AWS Error NETWORK_CONNECTION during GetObject operation")
+        return load_row(catalog, row)
+
+    monkeypatch.setattr(neighbours, "load_row", load)
+    others, table = tables.neighbours(), tables.load_table(ORDERS)
+    for refuse in (others.refuse_same, others.refuse_below):
+        with pytest.raises(FloeStorageError, match=r"NETWORK_CONNECTION.*run it again") as caught:
+            refuse(table, ORDERS)
+        assert "drop" not in str(caught.value)
+
+
+def test_files_of_a_damaged_table_that_are_unknown_for_a_moment_block_the_removal_of_orphans(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(tables.load_table(OTHER), "metadata", "half")
+
+    def fail(*_arguments: object, **_named: object) -> set[str]:
+        raise OSError("AWS Error NETWORK_CONNECTION during GetObject operation")
+
+    others = tables.neighbours()
+    monkeypatch.setattr(others, "_strays", lambda _place: set())
+    monkeypatch.setattr(neighbours, "present_files", fail)
+    with pytest.raises(FloeStorageError, match=r"files of 'bronze\.other' are unknown.*run it again"):
+        others.refuse_strays(ORDERS, {"/somewhere/else.parquet"})

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from tenacity import Retrying, stop_after_attempt
 
-from floe_core.errors import FloeStorageError, PermissionDeniedError
+from floe_core.errors import DamagedFileError, FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows
 from floe_iceberg.listing import canonical, canonical_set, is_below, location_of
@@ -55,6 +55,9 @@ class _Place:
         return str(self.name)
 
 
+_HIDDEN = (ForbiddenError, PermissionDeniedError, PermissionError)
+
+
 @dataclass(frozen=True)
 class _Unreadable:
     """A table that cannot be loaded, and where the catalog says it is, if it does."""
@@ -62,9 +65,18 @@ class _Unreadable:
     reason: Exception
     told: _Place | None
 
+    @property
+    def stays(self) -> bool:
+        """Is the reason one that a moment later is the same? Then what the catalog tells is all there is."""
+        return isinstance(self.reason, (DamagedFileError, FileNotFoundError, *_HIDDEN))
+
+    @property
+    def advice(self) -> str:
+        return "repair or drop '{name}' first" if self.stays else "run it again once '{name}' can be loaded"
+
     def may_share(self, table: Table) -> bool:
         """Could it have files of this table, as far as the catalog can tell?"""
-        if self.told is None or self.told.uuid == table.metadata.table_uuid:
+        if not self.stays or self.told is None or self.told.uuid == table.metadata.table_uuid:
             return True
         own = location_of(table)
         return any(is_below(one, own) or is_below(own, one) for one in (self.told.location, *self.told.paths))
@@ -152,7 +164,7 @@ class Neighbours:
             if not hidden and not isinstance(one.reason, FileNotFoundError) and one.may_share(table):
                 raise FloeStorageError(
                     f"it is unknown whether '{name}' is the same table as '{identifier}', because it cannot be "
-                    f"loaded: {one.reason}. Nothing was deleted; repair or drop '{name}' first"
+                    f"loaded: {one.reason}. Nothing was deleted; {one.advice.format(name=name)}"
                 )
         for other in others:
             if other.uuid == table.metadata.table_uuid:
@@ -190,7 +202,8 @@ class Neighbours:
             if name.catalog is not None or one.may_share(table):
                 raise FloeStorageError(
                     f"'{name}' cannot be loaded, and its files must not be taken for orphans of '{identifier}': "
-                    f"{type(one.reason).__name__}: {one.reason}. Nothing was deleted; repair or drop '{name}' first"
+                    f"{type(one.reason).__name__}: {one.reason}. Nothing was deleted; "
+                    f"{one.advice.format(name=name)}"
                 )
         own = location_of(table)
         for other in others:
@@ -215,11 +228,18 @@ class Neighbours:
                 )
 
     def _known_before(self, name: RowName) -> set[str]:
-        """The files that a table that cannot be loaded had before its last commit, as far as they can be read."""
-        if isinstance(self._catalog, SqlCatalog):
-            with suppress(Exception):
-                return canonical_set(present_files(load_previous(self._catalog, name), skip_damaged=True))
-        return set()
+        """The files that a table that cannot be loaded had before its last commit, as far as they are not damaged."""
+        if not isinstance(self._catalog, SqlCatalog):
+            return set()
+        try:
+            return canonical_set(present_files(load_previous(self._catalog, name), skip_damaged=True))
+        except (NoSuchTableError, FileNotFoundError, DamagedFileError, *_HIDDEN):
+            return set()
+        except Exception as exc:
+            raise FloeStorageError(
+                f"the files of '{name}' are unknown, and must not be taken for orphans: {exc}. Nothing was deleted; "
+                f"run it again"
+            ) from exc
 
     def _strays(self, place: _Place) -> set[str]:
         """The files of a table that do not lie below its own location."""
