@@ -98,7 +98,7 @@ def test_a_locked_sqlite_file_is_tried_as_often_as_the_settings_say(
         if succeeds:
             catalog.create_namespace("bronze")
         else:
-            with pytest.raises(CatalogConnectionError):
+            with pytest.raises(CatalogConnectionError, match="another process has locked the catalog database"):
                 catalog.create_namespace("bronze")
     assert catalog.list_namespaces() == (["bronze"] if succeeds else [])
 

@@ -127,12 +127,20 @@ _DATABASE_DISK: _Meaning = (
         "broken. Nothing was committed: free some space, then run it again"
     ),
 )
+_DATABASE_LOCKED: _Meaning = (
+    floe.CatalogConnectionError,
+    (
+        "another process has locked the catalog database, at work on '{name}' ({reason}). Nothing was committed: wait "
+        "until it is done, or end it, then run it again"
+    ),
+)
 # What SQLite says; before Python 3.11 only its text tells what it is.
 _SQLITE: tuple[tuple[str, _Meaning], ...] = (
     ("disk is full", _DATABASE_FULL),
     ("disk I/O error", _DATABASE_DISK),
     ("readonly database", _DATABASE_READ_ONLY),
     ("unable to open database file", _DATABASE_READ_ONLY),
+    ("is locked", _DATABASE_LOCKED),
 )
 
 # What PostgreSQL says, by its SQLSTATE or the class of it.
