@@ -219,10 +219,21 @@ def test_the_address_of_a_polaris_is_corrected(given: str, corrected: str | None
 
 
 @pytest.mark.parametrize(
-    ("given", "corrected"), [("https://h/rest/v1", "https://h/rest"), ("https://h", None), ("https://h/v1x", None)]
+    ("given", "corrected"),
+    [
+        ("https://h/rest/v1", "https://h/rest"),
+        ("https://h/rest/v1/config", "https://h/rest"),
+        ("https://h", None),
+        ("https://h/v1x", None),
+        ("https://h/iceberg/v1/restcatalog", None),
+    ],
 )
 def test_the_address_of_another_catalog_only_loses_its_version(given: str, corrected: str | None) -> None:
     assert corrected_uri(given, polaris=False) == corrected
+
+
+def test_a_gateway_with_a_version_in_its_address_is_not_corrected() -> None:
+    assert corrected_uri("https://gateway/v1/lake/api/catalog", polaris=True) is None
 
 
 def test_an_address_without_the_path_of_the_catalog_is_told(server: ScriptedServer, connect: Connect) -> None:

@@ -173,7 +173,8 @@ def address(url: str, *, seen_from: str = "") -> str:
 def corrected_uri(uri: str, *, polaris: bool) -> str | None:
     """The address without /v1 at its end, and with the /api/catalog of a Polaris; None if nothing is to correct."""
     given = uri.rstrip("/")
-    base = re.sub(r"/v1(/.*)?$", "", given)
+    # Not a /v1/ further in front, which may belong to the address: some servers are under one.
+    base = re.sub(r"/v1(/(config|oauth/tokens|[^/]+/namespaces(/.*)?|namespaces(/.*)?))?$", "", given)
     if polaris and not base.endswith("/api/catalog"):
         base = f"{re.sub(r'/api(/[^/]*)?$', '', base)}/api/catalog"
     return address(base) if base != given else None
