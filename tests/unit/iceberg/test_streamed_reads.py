@@ -67,3 +67,8 @@ def test_a_stream_has_the_rows_of_the_table_in_its_order(tables: IcebergTableMan
 def test_a_stream_ends_at_its_limit(tables: IcebergTableManager, limit: int) -> None:
     read: Any = tables.scan(EVENTS, limit=limit).to_arrow_batch_reader().read_all()
     assert len(read) == min(limit, FILES * ROWS)
+
+
+def test_a_filter_may_ignore_case_where_the_scan_does(tables: IcebergTableManager) -> None:
+    scan = tables.scan(EVENTS, limit=5).with_case_sensitive(False).filter("N >= 0")
+    assert len(scan.to_arrow_batch_reader().read_all()) == len(scan.to_arrow()) == 5

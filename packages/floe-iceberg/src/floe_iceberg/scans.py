@@ -98,7 +98,7 @@ class _Scan(DataScan):
 
     def _refuse_uuids(self) -> None:
         schema = self.table_metadata.schema()
-        ids = extract_field_ids(bind(schema, self.row_filter, case_sensitive=True))
+        ids = extract_field_ids(bind(schema, self.row_filter, case_sensitive=self.case_sensitive))
         uuids = sorted(schema.find_field(one).name for one in ids if isinstance(schema.find_type(one), UUIDType))
         if uuids:
             raise ConfigurationError(
