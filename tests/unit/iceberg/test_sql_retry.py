@@ -22,6 +22,7 @@ from floe_core.errors import CatalogConnectionError
 from floe_core.spec import RetryConfig, SqlCatalogConfig
 from floe_iceberg import sqlite
 from floe_iceberg.database_retry import NotConnectedError, is_away, was_not_sent
+from floe_iceberg.errors import translated
 from floe_iceberg.sql_catalog import SqlCatalogPlugin
 from floe_iceberg.storage_catalog import StorageCatalog
 
@@ -117,6 +118,8 @@ def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
     assert isinstance(lost, DBAPIError)
     assert is_away(lost)
     assert not was_not_sent(lost)
+    with pytest.raises(CatalogConnectionError, match="check whether it is there"), translated("create_tag", "b.orders"):
+        raise lost
 
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))

@@ -92,7 +92,10 @@ _BY_ERRNO: dict[int, _Meaning] = {
 
 _NO_DATABASE: _Meaning = (
     floe.CatalogConnectionError,
-    "the catalog database did not answer while working on '{name}': {reason}. See that it runs, and check catalog.uri",
+    (
+        "the catalog database did not answer while working on '{name}': {reason}. See that it runs, and check "
+        "catalog.uri; if you made a change, check whether it is there before you repeat it"
+    ),
 )
 
 _DAMAGED: _Meaning = (
