@@ -19,7 +19,10 @@ from floe_runtime.runner import LogLine, RunFailedError, Skipped, run_batches
 
 ASSETS = """
 import pyarrow as pa
-from dagster import StaticPartitionsDefinition, asset
+from functools import partial
+
+from dagster import AssetCheckResult, Out, StaticPartitionsDefinition
+from dagster import asset, asset_check, graph_asset, mem_io_manager, op
 from floe_dagster import create_definitions
 
 append = {"metadata": {"write_mode": "append"}}
@@ -57,7 +60,33 @@ def visits(context) -> pa.Table:
         raise LookupError("rome is closed")
     return pa.table({"city": [context.partition_key]})
 
-defs = create_definitions([orders, totals, report, chart, wrong, visits])
+@asset_check(asset=orders)
+def enough() -> AssetCheckResult:
+    return AssetCheckResult(passed=False, description="3 orders are too few")
+
+@op(out=Out(io_manager_key="mem"))
+def fetched():
+    return pa.table({"n": [1]})
+
+@op
+def cleaned(fetched):
+    return fetched
+
+@graph_asset(metadata={"write_mode": "append"})
+def prices():
+    return cleaned(fetched())
+
+@asset(deps=[prices], metadata={"write_mode": "append"})
+def offers() -> pa.Table:
+    raise LookupError("no offers")
+
+half = asset(name="half", metadata={"write_mode": "append"})(partial(lambda result: result, "no table"))
+
+defs = create_definitions(
+    [orders, totals, report, chart, wrong, visits, prices, offers, half],
+    asset_checks=[enough],
+    resources={"mem": mem_io_manager},
+)
 """
 
 
@@ -167,3 +196,34 @@ def test_verbose_prints_what_assets_log_at_any_level(
         listen(line)
     printed = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.split()[0] for line in printed] == levels
+
+
+def test_a_check_that_failed_is_told_although_the_written_asset_could_not_be_described(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise RuntimeError("the catalog is away")
+
+    monkeypatch.setattr("floe_dagster.io_manager.describe", away)
+    report = failure_of(pipeline, ["orders"], []).report
+    assert [str(one) for one in report.failed] == ["check enough of orders failed: 3 orders are too few"]
+    assert [one.asset for one in report.materialized] == ["orders"]
+
+
+def test_a_check_that_failed_is_told_although_nothing_could_be_printed(pipeline: Pipeline) -> None:
+    def closed(_event: object) -> None:
+        raise BrokenPipeError
+
+    chosen = batches(pipeline.graph, pipeline.assets(["orders"]), [], pipeline.instance)
+    with pytest.raises(RunFailedError, match="check enough of orders failed"):
+        run_batches(pipeline, chosen, closed, listen=closed)
+
+
+def test_an_asset_of_several_steps_that_was_written_was_not_skipped(pipeline: Pipeline) -> None:
+    report = failure_of(pipeline, ["prices", "offers"], []).report
+    assert ([one.asset for one in report.materialized], report.skipped) == (["prices"], ())
+
+
+def test_the_asset_of_a_partial_fails_with_its_own_error(pipeline: Pipeline) -> None:
+    (failure,) = failure_of(pipeline, ["half"], []).report.failed
+    assert (failure.asset, failure.defined) == ("half", None)

@@ -130,8 +130,8 @@ def _definition(pipeline: Pipeline, asset: str) -> Place | None:
         return None
     compute: Any = getattr(pipeline.graph.assets_def_for_key(keys[asset]).node_def, "compute_fn", None)
     function = inspect.unwrap(getattr(compute, "decorated_fn", None) or (lambda: None))
-    code = function.__code__
-    if not _is_own(Path(code.co_filename)):
+    code = getattr(function, "__code__", None)  # a partial, or an object that can be called, has none
+    if code is None or not _is_own(Path(code.co_filename)):
         return None
     return Place.of(code.co_filename, code.co_firstlineno, function.__name__, pipeline.artifacts.root)
 

@@ -13,6 +13,7 @@ from dagster import AssetCheckSeverity, DagsterError, DagsterEventType, ExecuteI
 
 from floe_core.errors import ConfigurationError, FloeError
 from floe_core.redaction import redact
+from floe_core.telemetry import warn
 from floe_dagster.steps import partition_label
 from floe_runtime.failures import Failure, causes, failures_of, sentence, write_log
 from floe_runtime.pipeline import Pipeline
@@ -158,7 +159,7 @@ def _execute(
     pipeline: Pipeline, batch: Batch, watchers: tuple[Watcher, Listener | None], arguments: dict[str, Any]
 ) -> RunReport:
     run_id = str(uuid.uuid4())
-    with _watching(pipeline, run_id, *watchers) as log:
+    with _watching(pipeline, run_id, *watchers):
         try:
             result = pipeline.job.execute_in_process(
                 run_config=_QUIET,
@@ -170,6 +171,10 @@ def _execute(
             )
         except DagsterError as exc:  # the run was never started: a wrong selection, a missing setting
             raise ConfigurationError(f"Dagster refused the run: {' '.join(str(exc).split())}") from exc
+    # From the result, not from what was watched: a line that cannot be printed must not hide a check that failed.
+    log = _Log({}, [], set(), set())
+    for event in result.all_events:
+        list(_step_events(event, log, pipeline.steps))
     report = RunReport((run_id,), tuple(log.materialized.values()), tuple(log.checks))
     if _was_interrupted(result):
         raise KeyboardInterrupt
@@ -195,13 +200,13 @@ def _execute(
 class _Log:
     materialized: dict[str, Materialized]
     checks: list[CheckResult]
-    ended: set[str]  # the assets whose steps succeeded or failed
+    ended: set[str]  # the assets that were written, or whose steps succeeded or failed
     started: set[str]  # the steps
 
 
 @contextmanager
-def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener | None) -> Iterator[_Log]:
-    """Follow the run's event log beside the run; the log is complete once the block ends."""
+def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener | None) -> Iterator[None]:
+    """Follow the run's event log beside the run; everything was passed on once the block ends."""
     finished = threading.Event()
     log = _Log({}, [], set(), set())
 
@@ -225,10 +230,16 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
             if last_round:
                 return
 
-    thread = threading.Thread(target=follow, daemon=True)
+    def follow_or_warn() -> None:
+        try:
+            follow()
+        except Exception as exc:  # noqa: BLE001 - whatever cannot be shown, the run goes on
+            warn("the progress of the run is not shown any more", reason=f"{type(exc).__name__}: {exc}")
+
+    thread = threading.Thread(target=follow_or_warn, daemon=True)
     thread.start()
     try:
-        yield log
+        yield
     finally:
         finished.set()
         thread.join(30)
@@ -246,6 +257,8 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
         if "floe/snapshot_id" in metadata:
             name = event.asset_key.to_user_string()
             log.materialized[name] = _materialized(name, metadata)
+        # The steps of a graph have names of their own.
+        log.ended.add(event.asset_key.to_user_string())
     elif kind is DagsterEventType.ASSET_CHECK_EVALUATION:
         found = event.asset_check_evaluation_data
         asset = found.asset_key.to_user_string()
@@ -270,18 +283,19 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
 
 
 def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
+    """What was written; of a table that could not be described afterwards only its name and snapshot are known."""
     return Materialized(
         asset=asset,
         table=metadata["dagster/table_name"],
         partitions=metadata.get("floe/partitions", ""),
-        rows=metadata["floe/rows_added"],
-        rows_removed=metadata["floe/rows_removed"],
-        files=metadata["floe/files_added"],
-        files_removed=metadata["floe/files_removed"],
-        bytes=metadata["floe/bytes_added"],
+        rows=metadata.get("floe/rows_added", 0),
+        rows_removed=metadata.get("floe/rows_removed", 0),
+        files=metadata.get("floe/files_added", 0),
+        files_removed=metadata.get("floe/files_removed", 0),
+        bytes=metadata.get("floe/bytes_added", 0),
         snapshot_id=int(metadata["floe/snapshot_id"]),
         schema_change=metadata.get("floe/schema_change", ""),
-        deduplicated=metadata["floe/deduplicated"],
+        deduplicated=metadata.get("floe/deduplicated", False),
     )
 
 
