@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -396,6 +397,41 @@ def test_plugins_that_nobody_stopped_are_shut_down_when_the_process_exits() -> N
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.split() == ["two", "three", "one"]
+
+
+def test_a_plugin_that_hangs_while_it_is_shut_down_does_not_keep_the_process() -> None:
+    script = (
+        "import threading\n"
+        "from floe_core import plugins\n"
+        "from tests.unit.core.test_core_plugins import Ending\n"
+        "plugins.EXIT_SECONDS = 0.1\n"
+        "plugin = Ending(threading.Event().wait)\n"
+        "plugins.start(plugin)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_does_not_shut_down_the_plugins_of_its_parent() -> None:
+    script = (
+        "import os, sys\n"
+        "from floe_core.plugins import start, stop\n"
+        "from tests.unit.core.test_core_plugins import Ending\n"
+        "parent = os.getpid()\n"
+        "who = lambda name: print(name, 'parent' if os.getpid() == parent else 'child', flush=True)\n"
+        "one = Ending(lambda: who('one'))\n"
+        "start(one)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    two = Ending(lambda: who('two'))\n"
+        "    start(two)\n"
+        "    stop(one)\n"
+        "    sys.exit()\n"
+        "os.waitpid(child, 0)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == ["two child", "one parent"]
 
 
 def test_health_is_an_answer_and_never_an_exception() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import difflib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -46,6 +47,8 @@ __all__ = [
 FLOE_API_VERSION: Final = "1.0"
 STARTUP_SECONDS: Final = 30.0
 HEALTH_SECONDS: Final = 5.0
+# How long a process that ends waits for all of its plugins.
+EXIT_SECONDS: Final = 10.0
 
 _BROUGHT_BY = {
     "sql": "floe-iceberg",
@@ -229,6 +232,7 @@ def start(plugin: Plugin, *, timeout: float = STARTUP_SECONDS) -> None:
     """Start a plugin, or say that it did not start in time; it is shut down by `stop` or when the process exits."""
     _within(timeout, plugin.startup, f"plugin {plugin.metadata.name!r} did not start within {timeout:g} s")
     _started[id(plugin)] = plugin
+    _exit.prepare()
 
 
 def stop(*plugins: Plugin) -> None:
@@ -244,9 +248,55 @@ def stop(*plugins: Plugin) -> None:
             warn(f"plugin {plugin.metadata.name!r} did not shut down: {type(exc).__name__}: {exc}")
 
 
+class _Exit:
+    """Stops what is still started when the process ends, in a thread, so that a plugin that hangs cannot keep it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leaving, self._left = threading.Event(), threading.Event()
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Start the thread now: a process that ends can start no thread any more."""
+        with self._lock:
+            if not self._is_prepared:
+                threading.Thread(target=self._wait, name="floe-plugins", daemon=True).start()
+                self._is_prepared = True
+
+    def _wait(self) -> None:
+        self._leaving.wait()
+        try:
+            stop(*reversed(list(_started.values())))
+        finally:
+            self._left.set()
+
+    def leave(self) -> None:
+        if not self._is_prepared:
+            return
+        self._leaving.set()
+        if not self._left.wait(EXIT_SECONDS):
+            from floe_core.telemetry import warn
+
+            warn(f"plugins did not shut down within {EXIT_SECONDS:g} s; the process ends without them")
+
+
+_exit = _Exit()
+
+
 @atexit.register
 def _stop_all() -> None:
-    stop(*reversed(list(_started.values())))
+    _exit.leave()
+
+
+def _forget() -> None:
+    """In a forked process: the plugins are the parent's, which goes on with their connections."""
+    global _exit
+    _started.clear()
+    _exit = _Exit()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forget)
 
 
 def check_health(plugin: Plugin, *, timeout: float = HEALTH_SECONDS) -> HealthStatus:

@@ -105,6 +105,8 @@ class Plugin(ABC):
 
         It is not called for a plugin that is garbage by then, because nobody closed its lake: give what it holds back
         in its own finalizer, too.
+        At the exit it may run in another thread, and all plugins together have 10 seconds. A forked process does not
+        shut down the plugins of its parent.
         """
 
     def health_check(self) -> HealthStatus:
