@@ -57,3 +57,14 @@ def test_standard_error_that_is_replaced_later_gets_the_events() -> None:
 def test_a_handler_that_the_program_adds_later_does_not_double_the_events() -> None:
     ran = run("open_lake(); logging.basicConfig(); open_lake(); work()")
     assert len(ran.stderr.splitlines()) == 1
+
+
+def test_what_the_program_sets_after_a_lake_was_opened_is_kept_when_another_is() -> None:
+    ran = run(
+        "open_lake(); logger = logging.getLogger('floe')\n"
+        "logger.addHandler(logging.StreamHandler(sys.stdout)); logger.setLevel('WARNING'); logger.propagate = True\n"
+        "open_lake(); work(); telemetry.warn('careful')\n"
+        "assert logger.propagate\n"
+    )
+    (line,) = ran.stdout.splitlines()
+    assert (json.loads(line)["event"], len(ran.stderr.splitlines())) == ("careful", 1)

@@ -79,6 +79,7 @@ def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
 
 _log = _bound(structlog.dev.ConsoleRenderer(colors=False))
 _failures_at = logging.ERROR  # the level of an operation that failed
+_level_set = logging.NOTSET  # the level that Floe gave its logger
 
 
 class Operation:
@@ -209,18 +210,19 @@ def configure(
             or on the root, events go to these and to nothing else.
         errors_printed: The caller prints errors for people; as log lines of the console they have level info.
     """
-    global _log, _failures_at
+    global _log, _failures_at, _level_set
     to_host = embedded and _host_has_handlers()
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=not to_host and sys.stderr.isatty())
     )
-    if not to_host:
+    if not to_host and _STDERR not in _LOGGER.handlers:  # else it is set up, and what the program added since stays
         _LOGGER.handlers[:] = [_STDERR]
         _LOGGER.propagate = False
-    if not to_host or _LOGGER.level == logging.NOTSET:
+    if _LOGGER.level in (logging.NOTSET, _level_set) or not embedded:  # else the program chose its own
         _LOGGER.setLevel(settings.log_level.upper())
+        _level_set = _LOGGER.level
     _log = _bound(renderer, with_trace=settings.log_format == "json")
     if not embedded:  # what the command has set holds for all that it opens
         _failures_at = logging.INFO if errors_printed and settings.log_format == "console" else logging.ERROR
