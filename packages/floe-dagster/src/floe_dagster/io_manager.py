@@ -117,8 +117,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
 
     @contextmanager
     def yield_for_execution(self, context: InitResourceContext) -> Iterator["IcebergIOManager"]:
-        with run_trace(context, lambda: artifacts_of(self._lake)):
-            yield self
+        with run_trace(context, lambda: artifacts_of(self._lake)), super().yield_for_execution(context) as made:
+            yield made
 
     @property
     def _lake(self) -> Lake:

@@ -36,8 +36,8 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
 
     @contextmanager
     def yield_for_execution(self, context: InitResourceContext) -> Iterator[LakeResource]:
-        with run_trace(context, lambda: self.lake.artifacts):
-            yield self
+        with run_trace(context, lambda: self.lake.artifacts), super().yield_for_execution(context) as made:
+            yield made
 
     @property
     def lake(self) -> Lake:
