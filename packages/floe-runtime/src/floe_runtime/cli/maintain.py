@@ -217,7 +217,9 @@ def _show_plan(
 
     observe(artifacts)
     out = console(quiet=as_json)
-    maintenance = Maintenance(Lake(artifacts), enforcer=policy_enforcer(artifacts))
+    with only_json(as_json):  # the definitions, which are imported for their enforcer, may print
+        enforcer = policy_enforcer(artifacts)
+    maintenance = Maintenance(Lake(artifacts), enforcer=enforcer)
     chosen = maintenance.tables(*named(tables, namespaces))
     line = UpkeepLine(out, chosen)
     found: list[TablePlan | TableOutcome] = []
