@@ -235,13 +235,16 @@ def test_an_idle_table_is_left_alone_although_leases_leave_versions_of_metadata_
 # Words ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_that_spark_cannot_read_says_so(at_once: Lake, table: TableIdentifier) -> None:
+def test_a_table_that_spark_cannot_read_says_so_once_something_is_due(at_once: Lake, table: TableIdentifier) -> None:
     at = pa.array([datetime(2026, 1, 1, 12).time()], pa.time64("us"))
-    for _ in range(3):
-        at_once.tables.write_data(table, pa.table({"inner": pa.StructArray.from_arrays([at], ["at"])}), mode="append")
+    data = pa.table({"inner": pa.StructArray.from_arrays([at], ["at"])})
+    at_once.tables.write_data(table, data, mode="append")
+    assert one(list(Maintenance(at_once).run([table]))).outcome is Outcome.NOTHING
+    for _ in range(2):
+        at_once.tables.write_data(table, data, mode="append")
     outcome = one(list(Maintenance(at_once).run([table])))
     assert outcome.outcome is Outcome.REFUSED
-    assert {step for step, _ in outcome.skipped} == set(Step)
+    assert Step.COMPACT in {step for step, _ in outcome.skipped}
     assert "columns of type time" in outcome.skipped[0][1]
 
 

@@ -101,8 +101,6 @@ def plan_table(
         return TablePlan(identifier, policy, facts, (), tuple((one, "the policy says enabled: false") for one in only))
     if table.current_snapshot() is None:
         return TablePlan(identifier, policy, facts, (), tuple((one, "the table has no snapshot yet") for one in only))
-    if _has_times(table):
-        return TablePlan(identifier, policy, facts, (), tuple((one, _TIMES) for one in only), frozenset(only))
 
     def refuse_expiry(table: Table, identifier: TableIdentifier) -> None:
         cutoff, keep_last = cutoff_ms(table, policy, now), policy.expire.keep_last
@@ -137,6 +135,10 @@ def plan_table(
             planned = _planned(step, facts, policy)
             if planned is not None:
                 steps.append(planned)
+    if _has_times(table):
+        skipped += [(one.step, _TIMES) for one in steps]
+        refused |= {one.step for one in steps}
+        steps = []
     return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped), frozenset(refused))
 
 
