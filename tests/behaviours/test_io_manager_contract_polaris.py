@@ -9,6 +9,7 @@ from floe_spark import Lake
 
 class TestOnPolaris(FloeContract):
     partitions: tuple[Partitions, ...] = (*PARTITIONS.values(), *ODD_PARTITIONS.values())
+    elsewhere = ()
 
     @pytest.fixture
     def on(self, polaris: Lake) -> Lake:
