@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 
 from floe_core import errors as floe
 from floe_core.identifiers import TableIdentifier
-from floe_spark.errors import is_doubt, is_lost_process, is_refused, translate
+from floe_spark.errors import is_doubt, is_lost_process, is_refused, text_of, translate
 
 TABLE = TableIdentifier.from_string("bronze.orders")
 STAGE = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed:"
@@ -242,3 +242,31 @@ def test_only_the_catalog_refuses_a_token() -> None:
 def test_a_call_that_spark_did_not_answer_may_have_committed(exc: Exception, lost: bool) -> None:
     assert is_lost_process(exc) is lost
     assert is_doubt(exc) is lost
+
+
+class Unasked(Exception):  # noqa: N818 - as Py4J names its own
+    """An error whose text only a process knows that is gone after the first question, as Py4J's is."""
+
+    asked = 0
+
+    def __str__(self) -> str:
+        self.asked += 1
+        if self.asked > 1:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return "An error occurred while calling o1.create: java.lang.IllegalStateException"
+
+
+class Silent(Exception):  # noqa: N818 - as above
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_the_text_of_an_error_is_asked_for_once() -> None:
+    failure = Unasked()
+    assert [text_of(failure) for _ in range(2)] == [str(Unasked())] * 2
+    assert translate(failure, "spark.append", TABLE) is None
+
+
+def test_an_error_that_a_lost_process_cannot_report_leaves_its_commit_in_doubt() -> None:
+    assert text_of(Silent()) == "the Spark process ended before it could report the error"
+    assert is_doubt(Silent())

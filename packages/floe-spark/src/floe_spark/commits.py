@@ -43,7 +43,7 @@ from floe_iceberg.snapshots import find_writes, snapshot_info
 from floe_iceberg.staging import Staged, files_since
 from floe_iceberg.write_request import WriteRequest, check_table, unmarked
 from floe_spark.columns import column_changes
-from floe_spark.errors import is_column_mismatch, is_doubt, is_lost_process, is_lost_server, translate
+from floe_spark.errors import is_column_mismatch, is_doubt, is_lost_process, is_lost_server, text_of, translate
 from floe_spark.frames import OUTSIDE, Guard
 from floe_spark.life import ending
 from floe_spark.names import table_name
@@ -372,7 +372,7 @@ class Commit:
     def _explained(self, exc: Exception) -> FloeError | None:
         if isinstance(exc, FloeError):
             return exc
-        if self.guard is not None and OUTSIDE in str(exc):
+        if self.guard is not None and OUTSIDE in text_of(exc):
             refusal = self.guard.refusal()
             if refusal is not None:  # an error that shows the plan holds these words as well
                 return refusal
@@ -442,6 +442,7 @@ def _failure_of(act: Act, branch: str | None) -> Exception | None:
     try:
         _send(act, branch)
     except Exception as exc:  # noqa: BLE001 - what it means is decided by looking
+        text_of(exc)  # while the JVM can still be asked
         return exc
     return None
 

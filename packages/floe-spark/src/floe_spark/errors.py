@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from floe_core import errors as floe
 from floe_core.catalog_refusals import explain_refusal
@@ -190,12 +191,29 @@ _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error)
 _OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
 
 
+# In place of the text of an error that only the JVM knew, which was gone before it could be asked.
+LOST_TEXT = "the Spark process ended before it could report the error"
+
+
+def text_of(exc: BaseException) -> str:
+    """The text of an error. Py4J asks the JVM for it, again each time: it is kept, because the JVM may be ending."""
+    found: str | None = getattr(exc, "floe_text", None)
+    if found is None:
+        try:
+            found = str(exc)
+        except Exception:  # noqa: BLE001 - a connection that broke, in whatever way
+            found = LOST_TEXT
+        with suppress(AttributeError):
+            exc.floe_text = found  # type: ignore[attr-defined]
+    return found
+
+
 def java_classes(exc: BaseException) -> list[str]:
     """Simple names of the Java exceptions behind a PySpark error, outermost first.
 
     A classic session and a Connect server both print them with their package; nothing else carries them in both.
     """
-    told = (line for line in str(exc).splitlines() if not line.lstrip().startswith("at "))
+    told = (line for line in text_of(exc).splitlines() if not line.lstrip().startswith("at "))
     return [name for line in told for package, name in _JAVA_CLASS.findall(line) if package.startswith(_OURS)]
 
 
@@ -221,7 +239,7 @@ def is_doubt(exc: BaseException) -> bool:
         return True
     if is_lost_process(exc) or _LOST_SERVER & {one.__name__ for one in type(exc).__mro__}:
         return True
-    text = str(exc)
+    text = text_of(exc)
     if "Job aborted due to stage failure" in text:
         return False
     return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
@@ -230,13 +248,16 @@ def is_doubt(exc: BaseException) -> bool:
 def is_lost_process(exc: BaseException) -> bool:
     """Did the Spark process of this machine not answer a call?"""
     # Py4J raises its base class for a call without an answer; an answer of the JVM comes with its trace.
-    unanswered = type(exc).__name__ == "Py4JError" and "occurred while calling" in str(exc) and "Trace:" not in str(exc)
-    return unanswered or "Py4JNetworkError" in {one.__name__ for one in type(exc).__mro__}
+    unanswered = (
+        type(exc).__name__ == "Py4JError" and "occurred while calling" in text_of(exc) and "Trace:" not in text_of(exc)
+    )
+    lost = unanswered or text_of(exc) == LOST_TEXT
+    return lost or "Py4JNetworkError" in {one.__name__ for one in type(exc).__mro__}
 
 
 def is_lost_server(exc: BaseException) -> bool:
     """Was it the Spark Connect server that did not answer, and not the catalog behind it?"""
-    return bool(_LOST_SERVER & {one.__name__ for one in type(exc).__mro__}) or "StatusCode.UNAVAILABLE" in str(exc)
+    return bool(_LOST_SERVER & {one.__name__ for one in type(exc).__mro__}) or "StatusCode.UNAVAILABLE" in text_of(exc)
 
 
 def is_refused(exc: BaseException) -> bool:
@@ -252,7 +273,7 @@ def is_column_mismatch(exc: BaseException) -> bool:
 def _is_conflict(exc: BaseException) -> bool:
     """Iceberg validates many things with one exception; that somebody else was there is said by these words alone."""
     return any(
-        words in str(exc)
+        words in text_of(exc)
         for words in (
             "conflicting",
             "Cannot commit, found",
@@ -266,15 +287,15 @@ def _is_conflict(exc: BaseException) -> bool:
 
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
-    refused = "software.amazon.awssdk" in str(exc) and _STORE_WORDS.search(str(exc)) is not None
+    refused = "software.amazon.awssdk" in text_of(exc) and _STORE_WORDS.search(text_of(exc)) is not None
     # What failed inside of a task may be anything, the user's own functions included; a commit comes after them.
-    classes = [*([] if "Job aborted due to stage failure" in str(exc) else java_classes(exc)), *_conditions(exc)]
+    classes = [*([] if "Job aborted due to stage failure" in text_of(exc) else java_classes(exc)), *_conditions(exc)]
     if refused:
         classes.insert(0, "S3Exception")
-    if "sequence number" in str(exc) and {"BadRequestException", "ValidationException"} & set(classes):
+    if "sequence number" in text_of(exc) and {"BadRequestException", "ValidationException"} & set(classes):
         classes.insert(0, "CommitFailedException")  # somebody committed to another branch; not every server says 409
     for words, error, message in (*_BY_WORDS, *(_OF_FRAMES if operation in _ON_FRAMES else ())):
-        found = re.search(words, str(exc))
+        found = re.search(words, text_of(exc))
         if found is not None:
             told = message.format(name=identifier, reason=_reason(exc), found=found[found.lastindex or 0])
             return error(told, detail=_detail(exc, operation, identifier))
@@ -301,13 +322,13 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
 
 def _forbidden(exc: BaseException) -> str:
     """The message of the catalog's 403."""
-    told = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(str(exc)))
+    told = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(text_of(exc)))
     return told[-1].strip() if told else ""
 
 
 def _damaged(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.DamagedFileError | None:
-    named = _DAMAGED_FILE.search(str(exc))
-    if named is None or _DAMAGE.search(str(exc)) is None:
+    named = _DAMAGED_FILE.search(text_of(exc))
+    if named is None or _DAMAGE.search(text_of(exc)) is None:
         return None
     file = named[1] or named[2]
     return floe.DamagedFileError(
@@ -321,7 +342,7 @@ def _damaged(exc: Exception, operation: str, identifier: TableIdentifier) -> flo
 
 def _missing_source(exc: BaseException, target: TableIdentifier) -> str | None:
     """The name of the table or view that Spark did not find, unless it is the target or one of its branches."""
-    named = _MISSING_NAME.search(str(exc))
+    named = _MISSING_NAME.search(text_of(exc))
     if named is None:
         return None
     shown = (named[1] or named[2]).rstrip(".")
@@ -338,19 +359,19 @@ def _detail(
         error_type=kind or type(exc).__name__,
         operation=operation,
         table=str(identifier),
-        message=redact(str(exc))[:2000],
+        message=redact(text_of(exc))[:2000],
         retryable=retryable,
     )
 
 
 def _conditions(exc: BaseException) -> list[str]:
     """The first part of the name Spark itself gives to an error: [INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA]."""
-    return re.findall(r"^\[([A-Z_]+)", str(exc))
+    return re.findall(r"^\[([A-Z_]+)", text_of(exc))
 
 
 def _reason(exc: BaseException) -> str:
     """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
-    text = redact(str(exc))
+    text = redact(text_of(exc))
     told = re.findall(
         r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception"
         r"|UnsupportedFileSystemException|iceberg\.exceptions\.NotFoundException)"

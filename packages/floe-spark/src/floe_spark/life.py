@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floe_core.errors import FloeError
 from floe_spark.connect import forget_sessions, is_remote
-from floe_spark.errors import is_lost_process
+from floe_spark.errors import LOST_TEXT, is_lost_process, text_of
 
 __all__ = ["ending", "forget_the_dead", "is_dead", "is_of_ended_process", "log_of_jvm", "remember_log"]
 
@@ -27,6 +27,8 @@ _WAIT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.1
 # How Spark exits after an OutOfMemoryError.
 _OUT_OF_MEMORY = 52
+# What a call is answered with by a JVM that is about to exit; the first of its shutdown hooks stops Spark.
+_EXITS = re.compile(rf"java\.lang\.OutOfMemoryError|SparkContext was shut down|stopped SparkContext|{LOST_TEXT}")
 # Ends that were asked for; a log of many hours may still name memory because of a task that failed long before.
 _ASKED = {code: one for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-one, 128 + one)}
 _LOG_BYTES = 1 << 20
@@ -69,7 +71,7 @@ def _await_end(process: subprocess.Popen[bytes], signs: Sequence[BaseException])
     """Wait while the process may be ending; one that goes on listening for calls is not."""
     deadline, listened = time.monotonic() + _WAIT_SECONDS, 0
     # Spark exits after an OutOfMemoryError of a task, and listens until its shutdown hooks are done.
-    exits = any("OutOfMemoryError" in str(one) for one in signs)
+    exits = any(_EXITS.search(text_of(one)) for one in signs)
     while signs and process.poll() is None and time.monotonic() < deadline:
         listened = listened + 1 if _listens() else 0
         if listened > 1 and not exits:
@@ -121,8 +123,8 @@ def _is_sign(exc: BaseException) -> bool:
     if isinstance(exc, ConnectionError) or is_lost_process(exc):
         return True
     # Names that are looked up in a JVM that is gone "do not exist"; an answer of the JVM comes with its trace.
-    unanswered = type(exc).__name__ == "Py4JError" and "Trace:" not in str(exc)
-    return unanswered or ("Py4JError" in names and "java.lang.OutOfMemoryError" in str(exc))
+    unanswered = type(exc).__name__ == "Py4JError" and "Trace:" not in text_of(exc)
+    return unanswered or ("Py4JError" in names and _EXITS.search(text_of(exc)) is not None)
 
 
 def remember_log(log: Path) -> None:

@@ -45,7 +45,7 @@ from floe_iceberg.write_request import (
     write_operation,
 )
 from floe_spark.commits import FANOUT, RUN_AGAIN, Commit
-from floe_spark.errors import translate
+from floe_spark.errors import text_of, translate
 from floe_spark.frames import Guard, as_in, data_schema, fitted, spelt_alike
 from floe_spark.life import ending, is_of_ended_process
 from floe_spark.names import table_name
@@ -337,6 +337,6 @@ def _telling(what_stays: str) -> Iterator[None]:
             raise type(exc)(f"{exc} {note}", detail=exc.detail) from exc
         if isinstance(exc, FloeError):
             raise type(exc)(f"{exc} {note}") from exc
-        told = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+        told = next((line.strip() for line in text_of(exc).splitlines() if line.strip()), "")
         reason = redact(f"{type(exc).__name__}: {told}")
         raise FloeStorageError(f"{reason} {note}") from exc
