@@ -102,7 +102,8 @@ def test_the_doctor_says_when_a_lake_was_copied(starter: Path, tmp_path: Path) -
     checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
     assert examined.returncode == 1
     assert "moved or copied" in checks["place"]["message"]
-    assert "floe run --missing" in checks["place"]["message"]
+    assert "set storage.path in floe.yaml" in checks["place"]["message"]
+    assert "delete" not in checks["place"]["message"]
 
 
 @pytest.mark.parametrize("version", ['openjdk version "11.0.2"', 'java version "1.8.0_402"'])

@@ -228,7 +228,7 @@ def test_a_run_does_what_was_planned_and_then_there_is_nothing_to_do(worn: Shop,
 def test_a_run_for_programs_is_one_document(worn: Shop) -> None:
     before = worn.files()
     ran = worn.told("maintain", "run", "--only", "expire", "--namespace", "gold", "--table", "silver.customers", code=1)
-    assert ran["error"] == "maintenance failed: gold.wrong"
+    assert ran["error"] == "not everything was done: gold.wrong (failed)"
     assert steps_of(ran) == {"silver.customers": ["expire"], "gold.shared": [], "gold.wrong": []}
     expired = by_table(ran)["silver.customers"]["reports"][0]
     assert len(expired["snapshots"]) == 3

@@ -165,10 +165,10 @@ def test_fifty_arrow_writers_killed_at_random_and_retried_leave_every_row_once(
 
 
 @pytest.mark.full
-def test_ten_spark_writers_killed_at_random_and_retried_leave_every_row_once(
+def test_five_spark_writers_killed_at_random_and_retried_leave_every_row_once(
     lake: Lake, project: CompiledArtifacts, table: TableIdentifier
 ) -> None:
-    kill_and_retry(SparkEngine(lake), Project(project), table, times=10, rows=500)
+    kill_and_retry(SparkEngine(lake), Project(project), table, times=5, rows=500)
 
 
 @pytest.mark.parametrize(
