@@ -78,36 +78,36 @@ class Refusal:
     message: str
 
 
-def explain_refusal(told: str, *, bearer: str, show: Callable[[str], str]) -> Refusal:
+def explain_refusal(text: str, *, bearer: str, show: Callable[[str], str]) -> Refusal:
     """What the message of a 403 means.
 
     Args:
         bearer: Who asked, where the message does not name a principal.
         show: Removes secrets from a part of the message, and shortens it.
     """
-    overlap = _OVERLAP.search(told)
+    overlap = _OVERLAP.search(text)
     if overlap is not None:
         return Refusal(FloeStorageError, _overlap(show(overlap[1])))
-    principal = re.search(r"Principal '([^']+)'", told)
+    principal = re.search(r"Principal '([^']+)'", text)
     who = show(principal[1]) if principal else bearer
-    reason = show(told).rstrip(".") or "it gave no reason"
-    if refused_by_store(told):
+    reason = show(text).rstrip(".") or "it gave no reason"
+    if refused_by_store(text):
         return Refusal(StorageAuthenticationError, _store_refused_server(reason, who))
-    wanted = re.search(r"not authorized for op (\w{1,80})", told)
+    wanted = re.search(r"not authorized for op (\w{1,80})", text)
     needed = privileges_for(wanted[1]) if wanted else ()
     if needed:
         advice = f"It needs {' and '.join(needed)}: grant that to one of its catalog roles (polaris privileges … grant)"
     else:
-        advice = next((words for pattern, words in _FORBIDDEN if re.search(pattern, told)), _ASK)
+        advice = next((words for pattern, words in _FORBIDDEN if re.search(pattern, text)), _ASK)
     return Refusal(
         PermissionDeniedError,
         f"the catalog knows '{who}' and does not allow {wanted[1] if wanted else 'this'}: {reason}. {advice}",
     )
 
 
-def refused_by_store(told: str) -> bool:
+def refused_by_store(text: str) -> bool:
     """Did the object store, or its STS, refuse the catalog server itself?"""
-    return _STORE_REFUSED_SERVER.search(told) is not None
+    return _STORE_REFUSED_SERVER.search(text) is not None
 
 
 def _store_refused_server(reason: str, who: str) -> str:

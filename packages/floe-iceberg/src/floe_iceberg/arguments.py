@@ -51,37 +51,37 @@ def names_of(said: Sequence[str], argument: str) -> tuple[str, ...]:
     return names
 
 
-def property_texts(said: Mapping[str, object], argument: str) -> dict[str, str]:
+def property_texts(properties: Mapping[str, object], argument: str) -> dict[str, str]:
     """Properties as Iceberg keeps them; numbers and booleans become text."""
     texts = {}
-    for key, value in said.items():
+    for key, value in properties.items():
         if not isinstance(key, str) or not key or not isinstance(value, str | int | float):
             raise ConfigurationError(f"{argument}: a property is a name and a text; {key!r}: {value!r} is not")
         texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
     return texts
 
 
-def identifier_of(said: TableName) -> TableIdentifier:
+def identifier_of(name: TableName) -> TableIdentifier:
     """The identifier of a table: itself, as a text such as `bronze.orders`, or of a table that PyIceberg loaded."""
-    if isinstance(said, TableIdentifier):
-        return said
-    if isinstance(said, str):
-        return TableIdentifier.from_string(said)
-    if isinstance(said, Table):
-        return TableIdentifier.from_string(".".join(said.name()))
+    if isinstance(name, TableIdentifier):
+        return name
+    if isinstance(name, str):
+        return TableIdentifier.from_string(name)
+    if isinstance(name, Table):
+        return TableIdentifier.from_string(".".join(name.name()))
     raise ConfigurationError(
-        f"identifier is a {type(said).__name__}; write 'bronze.orders', or TableIdentifier.from_string('bronze.orders')"
+        f"identifier is a {type(name).__name__}; write 'bronze.orders', or TableIdentifier.from_string('bronze.orders')"
     )
 
 
-def namespace_of(said: NamespaceName) -> Namespace:
+def namespace_of(name: NamespaceName) -> Namespace:
     """A namespace, itself or as a text such as `bronze.raw`."""
-    if isinstance(said, Namespace):
-        return said
-    if isinstance(said, str):
-        return Namespace.from_string(said)
+    if isinstance(name, Namespace):
+        return name
+    if isinstance(name, str):
+        return Namespace.from_string(name)
     raise ConfigurationError(
-        f"namespace is a {type(said).__name__}; write 'bronze.raw', or Namespace.from_string('bronze.raw')"
+        f"namespace is a {type(name).__name__}; write 'bronze.raw', or Namespace.from_string('bronze.raw')"
     )
 
 

@@ -63,11 +63,11 @@ class _Unreadable:
     """A table that cannot be loaded, and where the catalog says it is, if it does."""
 
     reason: Exception
-    told: _Place | None
+    place: _Place | None
 
     @property
     def stays(self) -> bool:
-        """Is the reason one that a moment later is the same? Then what the catalog tells is all there is."""
+        """Is the reason one that a moment later is the same? Then what the catalog knows is all there is."""
         return isinstance(self.reason, (DamagedFileError, FileNotFoundError, *_HIDDEN))
 
     @property
@@ -76,10 +76,10 @@ class _Unreadable:
 
     def may_share(self, table: Table) -> bool:
         """Could it have files of this table, as far as the catalog can tell?"""
-        if not self.stays or self.told is None or self.told.uuid == table.metadata.table_uuid:
+        if not self.stays or self.place is None or self.place.uuid == table.metadata.table_uuid:
             return True
         own = location_of(table)
-        return any(is_below(one, own) or is_below(own, one) for one in (self.told.location, *self.told.paths))
+        return any(is_below(one, own) or is_below(own, one) for one in (self.place.location, *self.place.paths))
 
 
 def _place_of(name: RowName, table: Table) -> _Place:
@@ -116,7 +116,7 @@ class Neighbours:
             if isinstance(found, _Place):
                 self._places[name] = version, found
             elif found is not None:
-                unreadable[name] = _Unreadable(found, self._told_by_catalog(name, version))
+                unreadable[name] = _Unreadable(found, self._place_in_catalog(name, version))
         return [place for _, place in self._places.values()], unreadable
 
     def _versions(self) -> dict[RowName, str]:
@@ -144,7 +144,7 @@ class Neighbours:
             return exc
         return _place_of(name, table)
 
-    def _told_by_catalog(self, name: RowName, version: str) -> _Place | None:
+    def _place_in_catalog(self, name: RowName, version: str) -> _Place | None:
         """Where a table is that cannot be loaded: by its metadata before the last commit, or its metadata's folder."""
         if not isinstance(self._catalog, SqlCatalog):
             return None
