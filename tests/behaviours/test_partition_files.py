@@ -230,7 +230,7 @@ def test_a_month_of_days_is_exact_when_clocks_change(
 
 @pytest.mark.full
 def test_each_day_of_a_month_is_exact_when_clocks_change_by_half_an_hour(lake: Lake, bench: Workbench) -> None:
-    _write_days_again(lake, bench, "lord-howe-autumn", ZONED, lambda by, _: by.keys)
+    _write_days_again(lake, bench, "lord-howe-autumn", ZONED, lambda by, _: list(by.keys))
 
 
 def _write_days_again(
