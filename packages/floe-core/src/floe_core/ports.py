@@ -101,9 +101,9 @@ class Plugin(ABC):
         """Called once before use; 30 seconds."""
 
     def shutdown(self) -> None:  # noqa: B027 - most plugins have nothing to stop
-        """Called at most once, after use: by `close()` of whoever opened the plugin, else when the process exits.
+        """Called at most once, after use: by `close()` of the lake that opened the plugin, else when the process exits.
 
-        It is not called for a plugin that is garbage by then, because nobody closed its lake: give what it holds back
+        It is not called for a plugin that is garbage by then, because its lake was not closed: give what it holds back
         in its own finalizer, too.
         At the exit it may run in another thread, and all plugins together have 10 seconds. A forked process does not
         shut down the plugins of its parent.
@@ -133,7 +133,7 @@ class CatalogPlugin(Plugin):
         """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
 
     def use_storage(self, storage: StoragePlugin) -> None:
-        """Called before `connect` by whoever opens a lake: where the files are, and how to get at them."""
+        """Called before `connect` when a lake is opened: where the files are, and how to get at them."""
         self.storage = storage
 
     def diagnose(self) -> Iterator[tuple[str, Callable[[], str]]]:
