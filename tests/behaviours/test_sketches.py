@@ -15,7 +15,6 @@ from dagster import (
     build_input_context,
     build_output_context,
 )
-from dagster._core.types.dagster_type import resolve_dagster_type
 from pyiceberg.expressions import EqualTo
 
 from floe_core.artifacts import CompiledArtifacts
@@ -59,7 +58,7 @@ def test_a_value_survives_the_way_through_contexts_that_know_the_asset_alone(
     key = [namespace, "customers"]
     with build_output_context(asset_key=key) as storing:
         io_manager.handle_output(storing, ROWS)
-    with build_input_context(asset_key=key, dagster_type=resolve_dagster_type(pa.Table)) as loading:
+    with build_input_context(asset_key=key) as loading:
         assert io_manager.load_input(loading).equals(ROWS)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from dagster import (
     AssetKey,
     ConfigurableIOManager,
+    DagsterInvariantViolationError,
     DataVersion,
     InitResourceContext,
     InputContext,
@@ -319,7 +320,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         asset = _asset_of(context)
         name = context.name if context.has_input_name else asset
         unsaid = Kind.SPARK if self.table_manager is None else Kind.ARROW  # tables alone start no Spark
-        kind = kind_of_annotation(context.dagster_type.typing_type, name, unsaid=unsaid)
+        kind = kind_of_annotation(_annotation_of(context), name, unsaid=unsaid)
         upstream = context.upstream_output
         options = input_options(
             upstream.definition_metadata if upstream is not None else None, context.definition_metadata, asset
@@ -440,6 +441,14 @@ def _asset_of(context: InputContext | OutputContext) -> str:
         f"{what} {context.name!r} of op {context.op_def.name!r} is no asset, so it has no table; give it an IO manager "
         f'of its own, such as Out(io_manager_key="mem_io_manager")'
     )
+
+
+def _annotation_of(context: InputContext) -> Any:
+    """The type annotation of the input; None where the context was built for the asset alone, without an op."""
+    try:
+        return context.dagster_type.typing_type
+    except DagsterInvariantViolationError:
+        return None
 
 
 def _partitions_of(
