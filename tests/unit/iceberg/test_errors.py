@@ -12,6 +12,7 @@ from pyarrow.fs import LocalFileSystem
 from pyiceberg import exceptions as iceberg
 
 from floe_core import errors as floe
+from floe_core.models import StorageErrorDetail
 from floe_iceberg.errors import translated
 
 
@@ -92,6 +93,24 @@ def test_what_is_floes_own_or_unknown_passes_unchanged(raised: Exception) -> Non
     with pytest.raises(type(raised)) as caught, translated("load_table", "a.b"):
         raise raised
     assert caught.value is raised
+
+
+@pytest.mark.parametrize("namespace", [False, True])
+def test_the_detail_of_an_error_of_floe_names_what_it_was_about(namespace: bool) -> None:
+    lost = StorageErrorDetail(error_type="Timeout", operation="GET /v1/x", message="no answer", retry_count=2)
+    for raised, expected in [
+        (floe.CatalogConnectionError("no answer", detail=lost), ("Timeout", "GET /v1/x", 2)),
+        (floe.ConcurrencyConflictError("changed"), ("ConcurrencyConflictError", "append", 0)),
+    ]:
+        with pytest.raises(floe.FloeStorageError) as caught, translated("append", "a.b", namespace=namespace):
+            raise raised
+        detail = caught.value.detail
+        assert detail is not None
+        assert (detail.error_type, detail.operation, detail.retry_count) == expected
+        assert (detail.table, detail.namespace) == ((None, "a.b") if namespace else ("a.b", None))
+    with pytest.raises(floe.FloeStorageError), translated("outer", "c.d"):
+        raise caught.value  # the innermost operation knows it best
+    assert "c.d" not in repr(caught.value.detail)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pyiceberg.exceptions import CommitFailedException
+from tests.faults.catalog import faulty, not_applied
 from tests.lakes import open_manager
 
 from floe_core.errors import FloeStorageError, SchemaEvolutionError
@@ -66,6 +68,14 @@ def test_a_write_that_was_done_before_is_committed(tables: IcebergTableManager, 
     spans.clear()
     tables.write_data(ORDERS, ROWS, mode="append", write_id="once")
     assert states(spans) == ["pending", "validating", "committed"]
+
+
+def test_a_write_that_meets_a_conflict_is_retried(
+    tables: IcebergTableManager, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with faulty(tables.catalog_plugin.connect(), monkeypatch, not_applied(CommitFailedException("busy"))):
+        tables.write_data(ORDERS, ROWS, mode="append")
+    assert states(spans) == ["pending", "validating", "writing", "retrying", "committed"]
 
 
 def test_a_write_that_is_refused_has_failed(tables: IcebergTableManager, spans: InMemorySpanExporter) -> None:

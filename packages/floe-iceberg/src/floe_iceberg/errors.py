@@ -16,7 +16,7 @@ from floe_core import errors as floe
 from floe_core.models import StorageErrorDetail
 from floe_core.redaction import redact
 
-__all__ = ["is_full", "replaced", "sql_state", "translated"]
+__all__ = ["complete_detail", "is_full", "replaced", "sql_state", "translated"]
 
 # (Floe's error, message; {name} is the table or namespace at hand, {reason} what was raised)
 _Meaning = tuple[type[floe.FloeStorageError], str]
@@ -259,6 +259,9 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
         if namespace or exc.detail is not None:
             raise
         raise _of_table(exc, operation, name) from exc
+    except floe.FloeStorageError as exc:
+        complete_detail(exc, operation, name, namespace=namespace)
+        raise
     except floe.FloeError:
         raise
     except Exception as exc:
@@ -276,6 +279,19 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
             retryable=error in (floe.ConcurrencyConflictError, floe.CatalogConnectionError),
         )
         raise error(message.format(name=name, reason=reason), detail=detail) from exc
+
+
+def complete_detail(exc: floe.FloeStorageError, operation: str, name: object, *, namespace: bool = False) -> None:
+    """Name the table or namespace in the detail of an error that was raised where it is not known."""
+    detail = exc.detail or StorageErrorDetail(
+        error_type=type(exc).__name__,
+        operation=operation,
+        message=redact(str(exc)),
+        retryable=isinstance(exc, (floe.ConcurrencyConflictError, floe.CatalogConnectionError)),
+    )
+    if detail.table is None and detail.namespace is None:
+        detail = detail.model_copy(update={"namespace" if namespace else "table": str(name)})
+    exc.detail = detail
 
 
 def _of_table(exc: floe.DamagedFileError, operation: str, name: object) -> floe.DamagedFileError:

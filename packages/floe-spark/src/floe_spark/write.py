@@ -26,7 +26,7 @@ from floe_core.telemetry import Operation
 from floe_iceberg import IcebergTableManager, doubt
 from floe_iceberg.arguments import choice, names_of
 from floe_iceberg.damage import check_listed
-from floe_iceberg.errors import translated
+from floe_iceberg.errors import complete_detail, translated
 from floe_iceberg.file_layout import check_properties
 from floe_iceberg.filters import condition_of
 from floe_iceberg.layout import partition_spec
@@ -164,6 +164,9 @@ def _write_pinned(request: WriteRequest, given: DataFrame, table: Table | None, 
         try:
             source = stack.enter_context(pinned(given))
             return _create(request, source, op) if table is None else _write_existing(request, source, table, op)
+        except FloeStorageError as exc:
+            complete_detail(exc, f"spark.{request.mode.value}", request.identifier)
+            raise
         except FloeError:
             raise
         except Exception as exc:
