@@ -92,6 +92,8 @@ mutation($assets: [AssetKeyInput!]!) {
 """
 WRITE = ("pending", "validating", "writing", "committed")
 SPANS = {
+    ("sql.connect", None, ()),
+    ("iceberg.create_namespace", None, ()),
     ("iceberg.overwrite", "bronze.orders", WRITE),
     ("iceberg.load_table", "bronze.orders", ("loading_table", "table_loaded")),
     ("iceberg.plan_scan", "bronze.orders", ()),
@@ -99,7 +101,7 @@ SPANS = {
     ("iceberg.overwrite", "gold.totals", WRITE),
     ("iceberg.load_table", "gold.totals", ("loading_table", "table_loaded")),
 }
-EVENTS = {(name, table) for name, table, _ in SPANS} | {
+EVENTS: set[tuple[str, str | None]] = {(name, table) for name, table, _ in SPANS} | {
     (event, table) for event in ("loading_table", "table_loaded") for table in ("bronze.orders", "gold.totals")
 }
 

@@ -63,7 +63,8 @@ class Namespaces:
         for level in namespace.lineage():
             if not self.exists(level):
                 try:
-                    self._create(level, {})
+                    with operation("iceberg.create_namespace", namespace=str(level)):
+                        self._create(level, {})
                 except NamespaceAlreadyExistsError:
                     continue  # somebody else was quicker, which is as good
 

@@ -30,7 +30,7 @@ from floe_core.postgres import PostgresAddress, is_postgres
 from floe_core.references import resolve_model
 from floe_core.retry import Retry
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
-from floe_core.telemetry import note, warn
+from floe_core.telemetry import note, operation, warn
 from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows, tables_by_catalog
 from floe_iceberg.database_retry import RetryingSqlCatalog, is_away
 from floe_iceberg.errors import sql_state, translated
@@ -91,7 +91,10 @@ class SqlCatalogPlugin(CatalogPlugin):
     def connect(self) -> SqlCatalog:
         if self._catalog is None:
             database = self.database
-            with translated("sql.connect", database, namespace=True):
+            with (
+                operation("sql.connect", uri=str(database), catalog=self.catalog_name),
+                translated("sql.connect", database, namespace=True),
+            ):
                 repeated = self._repeated(database)
                 self._catalog = repeated.call(lambda: _open(database, self.catalog_name, self._files, repeated))
                 _report_others(self._catalog, database)
