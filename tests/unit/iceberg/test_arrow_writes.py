@@ -265,9 +265,13 @@ def test_the_budget_for_conflicts_is_the_tables_or_twenty(
 
     monkeypatch.setattr(catalog, "commit_table", refuse)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    with pytest.raises(ConcurrencyConflictError, match="changed by others faster than this write could commit"):
+    with pytest.raises(
+        ConcurrencyConflictError, match="changed by others faster than this write could commit"
+    ) as caught:
         manager.write_data(T, events(1), mode="append")
     assert len(sent) == attempts
+    assert caught.value.detail is not None
+    assert (caught.value.detail.table, caught.value.detail.retry_count) == (str(T), attempts - 1)
     monkeypatch.undo()
     assert len(manager.scan(T).to_arrow()) == 5
 

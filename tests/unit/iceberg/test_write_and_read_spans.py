@@ -16,7 +16,7 @@ from tests.faults.catalog import faulty, not_applied
 from tests.lakes import open_manager
 
 from floe_core.errors import FloeStorageError, SchemaEvolutionError
-from floe_core.identifiers import TableIdentifier
+from floe_core.identifiers import Namespace, TableIdentifier
 from floe_iceberg import IcebergTableManager
 
 ORDERS = TableIdentifier.from_string("bronze.orders")
@@ -85,6 +85,15 @@ def test_a_write_that_is_refused_has_failed(tables: IcebergTableManager, spans: 
     (span,) = named(spans, "iceberg.append")
     assert dict(span.events[-1].attributes or {}) == {"error": "SchemaEvolutionError"}
     assert span.status.status_code is trace.StatusCode.ERROR
+
+
+def test_a_namespace_that_another_writer_creates_first_is_no_error(
+    tables: IcebergTableManager, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables.catalog_plugin.connect(), "namespace_exists", lambda _levels: False)
+    tables.ensure_namespace(Namespace.from_string("bronze"))
+    (span,) = named(spans, "iceberg.create_namespace")
+    assert span.status.status_code is not trace.StatusCode.ERROR
 
 
 def test_reading_a_table_counts_its_rows(tables: IcebergTableManager, spans: InMemorySpanExporter) -> None:

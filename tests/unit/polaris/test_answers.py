@@ -58,6 +58,15 @@ def test_refused_credentials_are_told_once_and_not_tried_again(
     assert server.routes == [TOKENS]
 
 
+def test_the_detail_of_a_refused_login_has_the_reason_of_the_server(server: ScriptedServer, connect: Connect) -> None:
+    server.answers[TOKENS] = as_json({"error": "invalid_client", "error_description": "rotated"}, 401)
+    with pytest.raises(CatalogAuthenticationError) as caught:
+        connect()
+    assert caught.value.detail is not None
+    assert caught.value.detail.message == "invalid_client: rotated"
+    assert caught.value.detail.operation == TOKENS
+
+
 def test_an_absent_scope_is_named(server: ScriptedServer, connect: Connect) -> None:
     server.answers[TOKENS] = as_json({"error": "invalid_scope"}, 400)
     with refused(CatalogAuthenticationError, r"The scope '' is not accepted.*catalog\.scope"):

@@ -40,6 +40,7 @@ def test_a_port_that_nobody_listens_at_is_told(connect: Connect) -> None:
     assert isinstance(caught.value.__cause__, requests.ConnectionError)
     assert caught.value.detail is not None
     assert (caught.value.detail.retryable, caught.value.detail.retry_count) == (True, 1)
+    assert caught.value.detail.operation == "GET /v1/config"
     with pytest.raises(CatalogConnectionError, match=r"nothing listens .*oauth2_server_uri") as caught:
         connect(oauth2_server_uri=f"{uri}/token", retry=TWICE)
     check_discreet(caught.value)

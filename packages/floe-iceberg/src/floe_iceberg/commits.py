@@ -36,7 +36,8 @@ from floe_core.errors import (
     FloeStorageError,
     TableNotFoundError,
 )
-from floe_core.models import CommitStrategy, WriteMode
+from floe_core.models import CommitStrategy, StorageErrorDetail, WriteMode
+from floe_core.redaction import redact
 from floe_core.telemetry import Operation
 from floe_iceberg import doubt, patience
 from floe_iceberg.doubt import Outcome
@@ -175,7 +176,7 @@ class Commit:
             if not _may_be_repeated(failure):
                 raise failure
             if last:
-                raise self._given_up(failure) from failure
+                raise self._given_up(failure, retries=number - 1) from failure
             present = self._same(first, verdict.table, in_doubt=doubtful > 0 and sent)
             if present is not None:  # otherwise the same request again: it asserts that there is no table
                 # Not those of a creation: a server that lets two create at once may have kept what it refused.
@@ -268,11 +269,20 @@ class Commit:
         _drop_merged(producer, transaction)
         return producer.snapshot_id
 
-    def _given_up(self, exc: Exception) -> FloeStorageError:
+    def _given_up(self, exc: Exception, *, retries: int) -> FloeStorageError:
         if isinstance(exc, CommitFailedException):
+            name = self.request.identifier
             return ConcurrencyConflictError(
-                f"'{self.request.identifier}' was changed by others faster than this write could commit; nothing was "
-                f"written: run it again"
+                f"'{name}' was changed by others faster than this write could commit; nothing was written: run it "
+                f"again",
+                detail=StorageErrorDetail(
+                    error_type=type(exc).__name__,
+                    operation=self.request.mode.value,
+                    table=str(name),
+                    message=redact(str(exc)),
+                    retryable=True,
+                    retry_count=retries,
+                ),
             )
         return doubt.undecided(self.request, reason="the catalog did not answer.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -62,11 +63,8 @@ class Namespaces:
         """Create the namespace and its parents where they are missing."""
         for level in namespace.lineage():
             if not self.exists(level):
-                try:
-                    with operation("iceberg.create_namespace", namespace=str(level)):
-                        self._create(level, {})
-                except NamespaceAlreadyExistsError:
-                    continue  # somebody else was quicker, which is as good
+                with operation("iceberg.create_namespace", namespace=str(level)), suppress(NamespaceAlreadyExistsError):
+                    self._create(level, {})  # another writer may have created it since
 
     def create(self, namespace: Namespace, properties: Mapping[str, str], *, if_not_exists: bool) -> bool:
         """Create it and its missing parents; False if it was there already, with these properties or by consent."""

@@ -189,9 +189,8 @@ class AskedForToken:
             advice = "The token endpoint does not take client credentials; see oauth2_server_uri, or give catalog.token"
         else:
             advice = "The client id or the client secret is wrong, or was rotated; see catalog.credentials"
-        return CatalogAuthenticationError(
-            f"{_AUTHENTICATION_FAILED} {advice} (the server said {said})", detail=_detail(response)
-        )
+        detail = _detail(response).model_copy(update={"message": said})
+        return CatalogAuthenticationError(f"{_AUTHENTICATION_FAILED} {advice} (the server said {said})", detail=detail)
 
     def no_token(self, response: requests.Response) -> CatalogConnectionError:
         """Something answers there, and it is not a token endpoint."""

@@ -53,7 +53,7 @@ class Server:
             advice,
             detail=StorageErrorDetail(
                 error_type=type(exc).__name__,
-                operation="request",
+                operation=_operation(exc),
                 message=shown(str(exc)),
                 retryable=is_transient(exc),
                 retry_count=attempts - 1,
@@ -157,6 +157,14 @@ def shown(text: str) -> str:
     """Somebody else's words: on one line, shortened and without secrets."""
     words = redact(" ".join(text.split()))
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
+
+
+def _operation(exc: BaseException) -> str:
+    """Method and path of the request that failed, where the exception has it."""
+    request = exc.request if isinstance(exc, requests.RequestException) else None
+    if request is None or request.method is None:
+        return "request"
+    return shown(f"{request.method} {urlsplit(str(request.url)).path}")
 
 
 def address(url: str, *, seen_from: str = "") -> str:
