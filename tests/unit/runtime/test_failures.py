@@ -36,6 +36,11 @@ def orders(context) -> pa.Table:
     context.log.warning("the source is an hour old")
     return pa.table({"n": [1, 2, 3]})
 
+@asset(key_prefix="sales", **append)
+def refunds(context) -> pa.Table:
+    context.log.warning("none yet")
+    return pa.table({"n": [0]})
+
 @asset(**append)
 def totals(orders: pa.Table) -> pa.Table:
     return pa.table({"n": [parse(row) for row in ["1", "two"]]})
@@ -83,7 +88,7 @@ def offers() -> pa.Table:
 half = asset(name="half", metadata={"write_mode": "append"})(partial(lambda result: result, "no table"))
 
 defs = create_definitions(
-    [orders, totals, report, chart, wrong, visits, prices, offers, half],
+    [orders, refunds, totals, report, chart, wrong, visits, prices, offers, half],
     asset_checks=[enough],
     resources={"mem": mem_io_manager},
 )
@@ -142,10 +147,17 @@ def test_the_log_of_a_failed_run_holds_the_traceback_and_what_was_logged(
 
 
 def test_what_assets_log_is_heard_and_nothing_else(failed: tuple[RunFailedError, list[LogLine]]) -> None:
-    assert [(one.step, one.message) for one in failed[1]] == [
+    assert [(one.source, one.message) for one in failed[1]] == [
         ("orders", "3 orders found"),
         ("orders", "the source is an hour old"),
     ]
+
+
+def test_a_log_line_has_the_key_of_its_asset_and_not_the_name_of_the_step(pipeline: Pipeline) -> None:
+    heard: list[LogLine] = []
+    chosen = batches(pipeline.graph, pipeline.assets(["sales/refunds"]), [], pipeline.instance)
+    run_batches(pipeline, chosen, lambda _event: None, listen=heard.append)
+    assert [(one.source, one.message) for one in heard] == [("sales/refunds", "none yet")]
 
 
 def test_a_write_that_fails_names_where_the_asset_is_defined(pipeline: Pipeline) -> None:

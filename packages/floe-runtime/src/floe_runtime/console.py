@@ -145,7 +145,7 @@ def log_printer(console: Console, *, verbose: bool) -> Callable[[LogLine], None]
             return
         colour = "red" if line.level >= logging.ERROR else "yellow" if line.level >= logging.WARNING else "dim"
         level = logging.getLevelName(line.level).lower()
-        text = Text.assemble((f"  {level}", colour), f" {line.step}: " if line.step else ": ", redact(line.message))
+        text = Text.assemble((f"  {level}", colour), f" {line.source}: ", redact(line.message))
         console.print(text, soft_wrap=True)
 
     return listen

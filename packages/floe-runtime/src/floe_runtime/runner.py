@@ -77,9 +77,9 @@ class StepEvent:
 
 @dataclass(frozen=True)
 class LogLine:
-    """What an asset logs with `context.log`."""
+    """What an asset logs with `context.log`; `source` is its key, or the step where it has several assets or none."""
 
-    step: str
+    source: str
     level: int
     message: str
 
@@ -222,7 +222,9 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
                         entry = record.event_log_entry
                         # Of steps that never start, Dagster itself logs that they do not.
                         if entry.dagster_event is None and listen is not None and entry.step_key in log.started:
-                            listen(LogLine(entry.step_key or "", int(entry.level), entry.user_message))
+                            assets = pipeline.steps.get(entry.step_key, ())
+                            source = assets[0] if len(assets) == 1 else entry.step_key
+                            listen(LogLine(source, int(entry.level), entry.user_message))
                         for event in _step_events(entry.dagster_event, log, pipeline.steps):
                             watch(event)
                     if not page.has_more:
