@@ -18,6 +18,7 @@ from floe_iceberg.s3_storage import S3StoragePlugin
 from floe_iceberg.sql_catalog import SqlCatalogPlugin
 from floe_spark import session
 from floe_spark.errors import java_classes
+from floe_spark.launch import without_properties_file
 from floe_spark.session import catalog_conf, session_conf
 
 WORLD = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog", "spark.jars.packages": SQLITE_JDBC}
@@ -141,8 +142,8 @@ def test_a_rotated_secret_is_the_same_world_and_another_principal_is_not() -> No
 def test_the_users_own_properties_file_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "my own.conf"
     given = f"--properties-file '{own}' --name x pyspark-shell"
-    assert session._without_properties_file(given) == ("--name x pyspark-shell", own)
+    assert without_properties_file(given) == ("--name x pyspark-shell", own)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert session._without_properties_file("pyspark-shell") == ("pyspark-shell", None)
+    assert without_properties_file("pyspark-shell") == ("pyspark-shell", None)
     (tmp_path / "spark-defaults.conf").write_text("spark.mine yes\n")
-    assert session._without_properties_file("pyspark-shell") == ("pyspark-shell", tmp_path / "spark-defaults.conf")
+    assert without_properties_file("pyspark-shell") == ("pyspark-shell", tmp_path / "spark-defaults.conf")

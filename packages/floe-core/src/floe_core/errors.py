@@ -3,6 +3,7 @@
 FloeError
 ├── ConfigurationError                 fix floe.yaml
 ├── PluginError                        install or mend a plugin
+├── UntrustedJarError                  a jar is not the one that Floe pins; it was not run
 └── FloeStorageError
     ├── CatalogConnectionError         the catalog cannot be reached; retried
     ├── CatalogAuthenticationError     fix the catalog credentials; never retried
@@ -50,6 +51,7 @@ __all__ = [
     "StorageAuthenticationError",
     "TableAlreadyExistsError",
     "TableNotFoundError",
+    "UntrustedJarError",
 ]
 
 
@@ -86,6 +88,10 @@ class ConfigurationError(FloeError):
 
 class PluginError(FloeError):
     """A plugin is missing, broken, ambiguous or made for another version of Floe."""
+
+
+class UntrustedJarError(FloeError):
+    """A jar differs from the one whose digest Floe pins; Spark was not started with it."""
 
 
 class FloeStorageError(FloeError):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,13 +18,15 @@ from pyspark.sql import SparkSession
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.java import java_problem
-from floe_core.jvm import iceberg_runtime
+from floe_core.jvm import JAR_SHA256, iceberg_runtime, jar_name
 from floe_core.ports import CatalogPlugin, StoragePlugin
 from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key, redact
 from floe_core.references import resolve_model
 from floe_core.spec import SparkConfig
 from floe_core.telemetry import operation
 from floe_spark.connect import forget_sessions, is_remote
+from floe_spark.jars import unfetched, with_verified_jars
+from floe_spark.launch import handed_over, launch_settings
 from floe_spark.life import forget_the_dead, log_of_jvm, remember_log
 from floe_spark.logs import new_log
 from floe_spark.names import quoted
@@ -38,7 +37,6 @@ LOG_FILE = Path(".floe/logs/spark.log")
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _WIRE = ("org.apache.iceberg.shaded.org.apache.hc", "org.apache.hc", "org.apache.http", "software.amazon.awssdk")
-_STALE_SECONDS = 600
 # Settings that hold several values: Floe's and the user's are joined.
 _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
 _OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -67,9 +65,11 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
             _make_ready(jvm, conf)
             return _start(_builder(artifacts.name, conf), settings, log_of_jvm() or artifacts.root / LOG_FILE)
         log = new_log(artifacts.root / LOG_FILE)
-        secrets = {key: value for key, value in conf.items() if is_credential_key(key)}
-        shown = {key: value for key, value in conf.items() if key not in secrets}
-        with _standard_error_in(log), _handed_over(secrets, log.parent):
+        conf = with_verified_jars(conf, defaults=launch_settings(), log=log)
+        # Spark adds what it resolves to the jars of the file; to those of the builder it would not.
+        apart = {key: value for key, value in conf.items() if is_credential_key(key) or key == "spark.jars"}
+        shown = {key: value for key, value in conf.items() if key not in apart}
+        with _standard_error_in(log), handed_over(apart, log.parent):
             spark = _start(_builder(artifacts.name, shown), settings, log)
         remember_log(log)
         _keep_the_wire_quiet(spark)
@@ -97,11 +97,12 @@ def _make_ready(jvm: Any, conf: Mapping[str, str]) -> None:
     for key in [str(key) for key in system.getProperties().stringPropertyNames()]:
         if key.startswith("spark.sql.catalog."):
             system.clearProperty(key)
+    held = system.getProperty("spark.jars") or ""
     missing = [
         key
         for key in ("spark.jars.packages", *_OPTIONS)
         for one in re.split(r"[,\s]+", conf.get(key, ""))
-        if one and one not in (system.getProperty(key) or "")
+        if one and one not in (system.getProperty(key) or "") and not (one in JAR_SHA256 and jar_name(one) in held)
     ]
     if missing:
         raise ConfigurationError(
@@ -123,53 +124,6 @@ def _builder(name: str, conf: Mapping[str, str]) -> SparkSession.Builder:
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder
-
-
-@contextmanager
-def _handed_over(secrets: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Give secrets to a JVM started inside by a file that only its user can read, and that is gone afterwards.
-
-    PySpark would put them on the JVM's command line, where every user of the machine sees them.
-    """
-    if not secrets:
-        yield
-        return
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    rest, own = _without_properties_file(before or "pyspark-shell")
-    for stale in folder.glob(".conf-*"):  # a process that was ended while its JVM started
-        if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
-            stale.unlink(missing_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".conf-", dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            if own is not None:
-                file.write(f"{own.read_text(encoding='utf-8')}\n")
-            file.writelines(f"{key}={_escaped(value)}\n" for key, value in secrets.items())
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(name)} {rest}"
-        yield
-    finally:
-        Path(name).unlink()
-        if before is None:
-            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
-        else:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = before
-
-
-def _without_properties_file(arguments: str) -> tuple[str, Path | None]:
-    """The arguments without the user's own properties file, and that file: Spark takes only one."""
-    words = shlex.split(arguments)
-    if "--properties-file" in words[:-1]:
-        place = words.index("--properties-file")
-        return shlex.join([*words[:place], *words[place + 2 :]]), Path(words[place + 1])
-    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
-    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
-    return arguments, defaults if defaults.is_file() else None
-
-
-def _escaped(value: str) -> str:
-    """A value as Java's properties files write it."""
-    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    return f"\\{text}" if text[:1].isspace() else text
 
 
 def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path) -> dict[str, str]:
@@ -300,15 +254,8 @@ def _start(builder: SparkSession.Builder, settings: SparkConfig, log: Path) -> S
         return builder.getOrCreate()
     except Exception as exc:
         words = redact(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else ""
-        # Ivy writes org#name;version, and appends !name.jar where the file itself is missing.
-        missing = re.findall(r"(?:unresolved dependency|download failed): ([^;\s]+;[\d.]+\d)", words)
-        if missing:
-            wanted = ", ".join(dict.fromkeys(name.replace("#", ":").replace(";", ":") for name in missing))
-            reason = (
-                f"these jars could not be fetched: {wanted}. Check the connection to Maven Central; without one, put "
-                f"the jars into a folder and name it in floe.yaml as spark: {{jars: FOLDER}}"
-            )
-        else:
+        reason = unfetched(words)
+        if reason is None:
             told = re.findall(
                 r"^(?:Caused by: |Exception in thread \S+ )?([\w.$]+(?:Exception|Error): .+)$", words, re.M
             )

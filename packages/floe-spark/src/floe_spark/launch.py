@@ -1,0 +1,106 @@
+"""What a JVM is given at its start besides its command line, where every user of the machine could read it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from floe_spark.jars import spark_home
+
+__all__ = ["handed_over", "launch_settings"]
+
+_STALE_SECONDS = 600
+
+
+@contextmanager
+def handed_over(settings: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Give settings to a JVM started inside by a file that only its user can read, and that is gone afterwards.
+
+    PySpark would put them on the JVM's command line, where every user of the machine sees them.
+    """
+    if not settings:
+        yield
+        return
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    rest, own = without_properties_file(before or "pyspark-shell")
+    for stale in folder.glob(".conf-*"):  # a process that was ended while its JVM started
+        if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
+            stale.unlink(missing_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".conf-", dir=folder)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            if own is not None:
+                file.write(f"{own.read_text(encoding='utf-8')}\n")
+            file.writelines(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+        arguments = _without_jars(rest) if "spark.jars" in settings else rest
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(name)} {arguments}"
+        yield
+    finally:
+        Path(name).unlink()
+        if before is None:
+            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def launch_settings() -> dict[str, str]:
+    """The settings that the user gives Spark outside of floe.yaml: spark-defaults.conf and PYSPARK_SUBMIT_ARGS."""
+    arguments, own = without_properties_file(os.environ.get("PYSPARK_SUBMIT_ARGS") or "pyspark-shell")
+    found = {}
+    for line in own.read_text(encoding="utf-8").splitlines() if own is not None else []:
+        written = re.match(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*$", line)
+        if written:
+            found[written[1]] = written[2]
+    for option, value in _options(arguments):
+        if option == "--jars":
+            found["spark.jars"] = value
+        elif option == "--conf":
+            key, _, value = value.partition("=")
+            found[key] = value
+    return found
+
+
+def without_properties_file(arguments: str) -> tuple[str, Path | None]:
+    """The arguments without the user's own properties file, and that file: Spark takes only one."""
+    words = shlex.split(arguments)
+    if "--properties-file" in words[:-1]:
+        place = words.index("--properties-file")
+        return shlex.join([*words[:place], *words[place + 2 :]]), Path(words[place + 1])
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
+    return arguments, defaults if defaults.is_file() else None
+
+
+def _options(arguments: str) -> Iterator[tuple[str, str]]:
+    """The options of spark-submit that name jars or settings, with their values."""
+    words = iter(shlex.split(arguments))
+    for word in words:
+        option, joined, value = word.partition("=")
+        if option in ("--jars", "--conf"):
+            yield option, value if joined else next(words, "")
+
+
+def _without_jars(arguments: str) -> str:
+    """The arguments without the user's jars, which Spark would take instead of those of the file, not beside them."""
+    kept: list[str] = []
+    words = iter(shlex.split(arguments))
+    for word in words:
+        option, joined, value = word.partition("=")
+        if option not in ("--jars", "--conf"):
+            kept.append(word)
+            continue
+        value = value if joined else next(words, "")
+        if option == "--conf" and value.partition("=")[0] != "spark.jars":
+            kept += [option, value]
+    return shlex.join(kept)
+
+
+def _escaped(value: str) -> str:
+    """A value as Java's properties files write it."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f"\\{text}" if text[:1].isspace() else text
