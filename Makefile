@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-full test-ui check format bench wheels clean
+.PHONY: help setup lock demo test test-full test-ui check format bench wheels sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +18,7 @@ help:  ## Show these commands
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Floe needs Python 3.10 or newer: install it, or name it with 'make PYTHON=python3.12 ...'."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: -r bootstrap.lock
 
 $(STAMP): requirements.lock $(wildcard packages/*/pyproject.toml examples/*/pyproject.toml) | $(UV)
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
@@ -27,10 +27,12 @@ $(STAMP): requirements.lock $(wildcard packages/*/pyproject.toml examples/*/pypr
 
 setup: $(STAMP)  ## Create .venv from the lock
 
-lock: $(UV)  ## Resolve requirements.lock anew
+lock: $(UV)  ## Resolve requirements.lock; pins stay unless ARGS="--upgrade" or ARGS="--upgrade-package NAME"
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.10 --all-extras --group pyproject.toml:dev \
 		--no-header --no-annotate --no-emit-index-url $(addprefix --no-emit-package ,$(NAMES)) \
-		$(addsuffix /pyproject.toml,$(PACKAGES)) -o requirements.lock
+		$(addsuffix /pyproject.toml,$(PACKAGES)) $(ARGS) -o requirements.lock
+	echo "uv==$(UV_VERSION)" | $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.10 \
+		--no-header --no-annotate --no-emit-index-url - -o bootstrap.lock
 
 demo: java $(STAMP)  ## Fill a small retailer's lakehouse and tell its story
 	@$(BIN)/floe demo --dir .demo $(ARGS)
@@ -55,7 +57,7 @@ test-ui: java chromium $(STAMP)  ## Drive the web UI in a real browser
 check: $(STAMP)  ## Format check, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy packages/*/src examples/*/src tests benchmarks
+	$(BIN)/mypy packages/*/src examples/*/src tests benchmarks tools
 	$(BIN)/lint-imports
 
 format: $(STAMP)  ## Format, and mend what the linter can
@@ -65,8 +67,20 @@ format: $(STAMP)  ## Format, and mend what the linter can
 bench: java $(STAMP)  ## Measure Floe beside the bare engines
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-wheels: $(STAMP)  ## Build the six wheels into dist/
-	@rm -rf dist && for package in $(PACKAGES); do $(BIN)/python -m build --quiet --no-isolation --wheel --outdir dist $$package; done
+# Files in a wheel carry the time of the commit, so that two builds of it have identical bytes.
+wheels: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
+wheels: $(STAMP)  ## Build the six wheels into dist/, reproducibly
+	@rm -rf dist && set -e && for package in $(PACKAGES); do $(BIN)/python -m build --quiet --no-isolation --wheel --outdir dist $$package; done
+
+sbom: $(STAMP)  ## List what Floe depends on as CycloneDX JSON in dist/
+	@$(BIN)/python -m tools.sbom dist/floe.cdx.json
+
+audit: $(STAMP)  ## Look for known vulnerabilities; offline with DB=FILE, an export of OSV
+ifdef DB
+	@$(BIN)/python -m tools.audit $(DB)
+else
+	@$(BIN)/pip-audit --require-hashes --disable-pip -r requirements.lock
+endif
 
 .PHONY: java
 java:
