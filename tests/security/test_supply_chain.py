@@ -88,16 +88,36 @@ def test_a_wheel_carries_licence_notice_types_and_metadata(
     assert stated.get_all("Project-URL") is None  # none exists yet, and an invented one could be taken by others
 
 
-def test_the_bootstrap_installs_uv_by_hash_only() -> None:
-    (line,) = re.findall(r"^\t.* -m pip install (.*)$", MAKEFILE, re.M)
-    assert "--require-hashes" in line.split()
-    assert "--only-binary :all:" in line
-    assert line.endswith("-r bootstrap.lock")
+def install_command() -> str:
+    (line,) = re.findall(r"^\t.* -m (pip install .*)$", MAKEFILE, re.M)
+    return str(line)
+
+
+def test_the_bootstrap_installs_uv_by_hash_only(tmp_path: Path) -> None:
+    (pinned,) = pinned_packages(ROOT / "bootstrap.lock")
+    wheel = tmp_path / f"uv-{pinned.version}-py3-none-any.whl"  # an index that delivers something else under the name
+    with zipfile.ZipFile(wheel, "w") as fake:
+        fake.writestr("uv/__init__.py", "raise SystemExit('hostile')")
+        fake.writestr(f"uv-{pinned.version}.dist-info/METADATA", f"Name: uv\nVersion: {pinned.version}\n")
+        fake.writestr(f"uv-{pinned.version}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        fake.writestr(f"uv-{pinned.version}.dist-info/RECORD", "")
+    only_there = ["--isolated", "--no-index", "--find-links", str(tmp_path), "--target", str(tmp_path / "target")]
+    ran = subprocess.run(
+        [sys.executable, "-m", *install_command().split(), *only_there],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in ran.stderr, ran.stderr
+    assert not (tmp_path / "target" / "uv").exists()
+
+
+def test_the_bootstrap_is_of_the_lock_and_names_no_address() -> None:
     text = (ROOT / "bootstrap.lock").read_text(encoding="utf-8")
     assert not re.search(r"https?://|file:|--index-url|--find-links", text)
     (pinned,) = pinned_packages(ROOT / "bootstrap.lock")
-    assert pinned in pinned_packages()  # the same version and files as the lock
+    assert pinned in pinned_packages()  # the same version and files
     assert f"UV_VERSION := {pinned.version}\n" in MAKEFILE
+    assert "--only-binary :all:" in install_command()  # a source archive would run its build
 
 
 def test_the_bill_of_materials_lists_every_pin_and_follows_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
