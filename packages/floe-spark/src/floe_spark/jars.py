@@ -46,7 +46,7 @@ def with_verified_jars(conf: Mapping[str, str], *, defaults: Mapping[str, str], 
     with _one_process_at_a_time(folder):
         absent = {coordinate for coordinate, path in files.items() if not path.is_file()}
         if absent:
-            _fetch([one for one in pinned if absent.intersection(brought_jars(one))], folder, conf, log)
+            _fetch([one for one in pinned if absent.intersection(brought_jars(one))], folder, {**defaults, **conf}, log)
         for coordinate, path in files.items():
             _verify(coordinate, path, folder)
     if own:

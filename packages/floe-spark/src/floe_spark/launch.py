@@ -16,6 +16,8 @@ from floe_spark.jars import spark_home
 __all__ = ["handed_over", "launch_settings"]
 
 _STALE_SECONDS = 600
+# Options of spark-submit that decide which jars Spark has, and from where.
+_SETTINGS = {"--jars": "spark.jars", "--repositories": "spark.jars.repositories"}
 
 
 @contextmanager
@@ -57,13 +59,7 @@ def launch_settings() -> dict[str, str]:
         written = re.match(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*$", line)
         if written:
             found[written[1]] = written[2]
-    for option, value in _options(arguments):
-        if option == "--jars":
-            found["spark.jars"] = value
-        elif option == "--conf":
-            key, _, value = value.partition("=")
-            found[key] = value
-    return found
+    return {**found, **{key: value for key, value, _ in _options(arguments) if key}}
 
 
 def without_properties_file(arguments: str) -> tuple[str, Path | None]:
@@ -76,28 +72,25 @@ def without_properties_file(arguments: str) -> tuple[str, Path | None]:
     return arguments, defaults if defaults.is_file() else None
 
 
-def _options(arguments: str) -> Iterator[tuple[str, str]]:
-    """The options of spark-submit that name jars or settings, with their values."""
+def _options(arguments: str) -> Iterator[tuple[str, str, list[str]]]:
+    """The arguments of spark-submit one by one: the setting that each makes, if any, its value, and its words."""
     words = iter(shlex.split(arguments))
     for word in words:
         option, joined, value = word.partition("=")
-        if option in ("--jars", "--conf"):
-            yield option, value if joined else next(words, "")
+        if option not in ("--conf", *_SETTINGS):
+            yield "", "", [word]
+            continue
+        value = value if joined else next(words, "")
+        if option == "--conf":
+            key, _, setting = value.partition("=")
+            yield key, setting, [option, value]
+        else:
+            yield _SETTINGS[option], value, [option, value]
 
 
 def _without_jars(arguments: str) -> str:
     """The arguments without the user's jars, which Spark would take instead of those of the file, not beside them."""
-    kept: list[str] = []
-    words = iter(shlex.split(arguments))
-    for word in words:
-        option, joined, value = word.partition("=")
-        if option not in ("--jars", "--conf"):
-            kept.append(word)
-            continue
-        value = value if joined else next(words, "")
-        if option == "--conf" and value.partition("=")[0] != "spark.jars":
-            kept += [option, value]
-    return shlex.join(kept)
+    return shlex.join(word for key, _, words in _options(arguments) if key != "spark.jars" for word in words)
 
 
 def _escaped(value: str) -> str:
