@@ -75,11 +75,12 @@ wheels: $(STAMP)  ## Build the six wheels into dist/, reproducibly
 sbom: $(STAMP)  ## List what Floe depends on as CycloneDX JSON in dist/
 	@$(BIN)/python -m tools.sbom dist/floe.cdx.json
 
+# Strict: a package that the service does not know is a failure, not a clean result.
 audit: $(STAMP)  ## Look for known vulnerabilities; offline with DB=FILE, an export of OSV
 ifdef DB
 	@$(BIN)/python -m tools.audit $(DB)
 else
-	@$(BIN)/pip-audit --require-hashes --disable-pip -r requirements.lock
+	@$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 endif
 
 .PHONY: java

@@ -190,6 +190,12 @@ def test_advisories_for_other_versions_are_not_findings(tmp_path: Path, capsys: 
     assert "not checked, because the database does not cover it: Maven" in shown
 
 
+def test_the_online_audit_fails_for_a_package_that_it_could_not_look_up() -> None:
+    """Without --strict, pip-audit skips what its service does not know, and exits with 0."""
+    (command,) = re.findall(r"^\t@?\$\(BIN\)/(pip-audit .*)$", MAKEFILE, re.M)
+    assert {"--strict", "--require-hashes"} <= set(command.split())
+
+
 @pytest.mark.parametrize("content", [b"[]", b"not json", b'{"affected": [{}]}'])
 def test_a_database_that_cannot_be_used_is_not_a_clean_result(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "osv.json").write_bytes(content)
