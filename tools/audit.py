@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -49,14 +50,25 @@ def is_affected(version: str, affected: dict[str, Any]) -> bool:
         return True
     ranges = [one for one in affected.get("ranges", ()) if one.get("type") in ("ECOSYSTEM", "SEMVER")]
     try:
-        return any(_in_range(Version(version), one["events"]) for one in ranges)
+        return any(_in_range(_version(version), one["events"]) for one in ranges)
     except InvalidVersion:
         return True
 
 
+def _version(text: str) -> Version:
+    """A version to compare; of one that only Maven understands (42.2.28.jre7), its numbers."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        numbers = re.match(r"\d+(\.\d+)*", text)
+        if numbers is None:
+            raise
+        return Version(numbers[0])
+
+
 def _in_range(version: Version, events: Sequence[dict[str, str]]) -> bool:
     """OSV's own rule: the last event at or before the version decides."""
-    marks = [(Version(at), kind) for event in events for kind, at in event.items() if kind != "limit"]
+    marks = [(_version(at), kind) for event in events for kind, at in event.items() if kind != "limit"]
     inside = False
     for at, kind in sorted(marks, key=lambda mark: (mark[0], mark[1] == "introduced")):
         if kind == "introduced" and version >= at:

@@ -212,6 +212,8 @@ def test_a_database_that_cannot_be_used_is_not_a_clean_result(tmp_path: Path, co
         ("3.1", [{"introduced": "0"}, {"fixed": "2.0"}, {"introduced": "3.0"}], True),
         ("1.10", [{"introduced": "0"}, {"last_affected": "1.9"}], False),
         ("1.9", [{"introduced": "0"}, {"last_affected": "1.9"}], True),
+        ("42.7.14", [{"introduced": "42.2.0"}, {"fixed": "42.2.28.jre7"}], False),
+        ("42.2.27", [{"introduced": "42.2.0"}, {"fixed": "42.2.28.jre7"}], True),
         ("1.0", [{"introduced": "none.such"}], True),  # what cannot be compared is not called safe
     ],
 )
