@@ -30,6 +30,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from floe_core.errors import ConfigurationError, SchemaEvolutionError
 from floe_iceberg.file_layout import FileLayout, RowOrder, SizedWriter, portions, transformed
+from floe_iceberg.foreign_tables import refuse_location_provider
 from floe_iceberg.partition_values import partition_key, plain
 from floe_iceberg.types import Fitting
 
@@ -93,6 +94,7 @@ class Stager:
         self._file_schema = _file_schema(self.schema)
         renamed = self._file_schema != self.schema
         self._renaming = Fitting(schema_to_pyarrow(self._file_schema), by_position=True) if renamed else None
+        refuse_location_provider(metadata.properties, f"the table at {metadata.location}")
         self._locations = load_location_provider(metadata.location, metadata.properties)
         self._waiting: dict[tuple[object, ...], _Waiting] = {}
         self._waiting_bytes = 0

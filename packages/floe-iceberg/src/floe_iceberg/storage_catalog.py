@@ -10,13 +10,15 @@ from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import Table
+from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import Engine
 
 from floe_core.errors import PluginError
 from floe_core.ports import StoragePlugin
+from floe_iceberg.foreign_tables import refuse_location_provider
 from floe_iceberg.locations import fresh_location, is_taken
 from floe_iceberg.purge import finish_purge
 from floe_iceberg.reachable import reached_files
@@ -90,6 +92,35 @@ class StorageCatalog(SqlCatalog):
         staged = self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         return self.register_table(identifier, staged.metadata_location)
+
+    def _create_staged_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> StagedTable:
+        refuse_location_provider(properties, f"new table '{'.'.join(self.identifier_to_tuple(identifier))}'")
+        return super()._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        """PyIceberg asks the table's location provider where the new metadata file goes."""
+        properties = dict(current_table.properties) if current_table is not None else {}
+        for update in updates:
+            if isinstance(update, SetPropertiesUpdate):
+                properties |= update.updates
+            elif isinstance(update, RemovePropertiesUpdate):
+                properties = {key: value for key, value in properties.items() if key not in update.removals}
+        refuse_location_provider(properties, f"table '{'.'.join(table_identifier)}'")
+        return super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
 
     def purge_table(self, identifier: str | Identifier) -> None:
         table = self.load_table(identifier)

@@ -52,6 +52,7 @@ from floe_iceberg.arguments import (
 )
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import replaced, translated
+from floe_iceberg.foreign_tables import refuse_location_provider
 from floe_iceberg.incoming import ArrowData
 from floe_iceberg.incremental import scan_appends
 from floe_iceberg.layout import partition_spec, sort_order
@@ -296,6 +297,7 @@ class IcebergTableManager(PhysicalMaintenance):
         Raises TableAlreadyExistsError if the table has been created by now.
         """
         merged = {**self.config.table_properties, **properties}
+        refuse_location_provider(merged, f"new table '{identifier}'")
         asked = merged.pop(LOCATION, None)
         if asked is None:
             return self.new_location(identifier), merged

@@ -22,6 +22,7 @@ from floe_core.telemetry import Operation, warn
 from floe_iceberg import doubt, patience
 from floe_iceberg.commits import Commit, begin
 from floe_iceberg.filters import condition_of
+from floe_iceberg.foreign_tables import refuse_location_provider
 from floe_iceberg.incoming import ArrowData, Incoming, Sample, incoming
 from floe_iceberg.replacing import Replacement, replace_rows
 from floe_iceberg.schema import SchemaChange, to_iceberg_schema
@@ -89,6 +90,7 @@ def _begun(request: WriteRequest, data: ArrowData) -> _Begun | WriteResult:
                 raise created_by_another(request.identifier)
             request.manager.refuse_moved(table, request.identifier)
             check_table(request, table)
+            refuse_location_provider(table.properties, f"table '{request.identifier}'")
         arriving = data = incoming(data)
         schema = to_iceberg_schema(arriving.schema_for(table.schema() if table is not None else None))
         try:

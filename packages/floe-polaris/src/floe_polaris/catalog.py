@@ -10,12 +10,21 @@ from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 import requests
 from pydantic import ValidationError
 from pyiceberg.catalog import PropertiesUpdateSummary
-from pyiceberg.catalog.rest import Endpoints, RestCatalog, TableResponse
+from pyiceberg.catalog.rest import (
+    DEFAULT_ENDPOINTS,
+    VIEW_ENDPOINTS,
+    ConfigResponse,
+    Endpoints,
+    RestCatalog,
+    TableResponse,
+)
+from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -41,12 +50,15 @@ from floe_core.errors import (
     NamespaceNotFoundError,
     PermissionDeniedError,
 )
+from floe_core.foreign_settings import OwnSettings
+from floe_core.redaction import is_credential_key
 from floe_core.references import resolve_model
 from floe_core.rest_properties import header_properties
 from floe_core.retry import Retry
 from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
 from floe_core.telemetry import operation
 from floe_iceberg.errors import translated
+from floe_iceberg.foreign_tables import ServedTable
 from floe_iceberg.retention import of_ms
 from floe_iceberg.timestamps import latest_ms, stamped
 from floe_polaris.answers import Asked
@@ -62,6 +74,7 @@ from floe_polaris.failures import (
 )
 from floe_polaris.files import VendedFileIO, vended_by
 from floe_polaris.http import USER_AGENT, Clock, create_session
+from floe_polaris.sent_settings import SentSettings
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
 
 __all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers", "token_source"]
@@ -110,7 +123,7 @@ def token_source(
     if settings.credentials is not None:
         elsewhere = settings.oauth2_server_uri
         server = Server(
-            elsewhere or f"{settings.uri.rstrip('/')}/v1/oauth/tokens",
+            _token_uri(settings),
             "catalog.oauth2_server_uri" if elsewhere else "catalog.uri",
             settings.timeout_seconds,
             None if elsewhere else _corrected(settings),
@@ -132,6 +145,10 @@ def token_source(
 
         return GivenToken(read)
     return NoToken()
+
+
+def _token_uri(settings: RestCatalogConfig) -> str:
+    return settings.oauth2_server_uri or f"{settings.uri.rstrip('/')}/v1/oauth/tokens"
 
 
 def _corrected(settings: RestCatalogConfig) -> str | None:
@@ -168,6 +185,12 @@ class PolarisCatalog(RestCatalog):
         self._tokens = tokens
         self._retry = retry
         self._file_io = file_io
+        self._file_properties = dict(file_properties)
+        self.sent_settings = SentSettings(
+            OwnSettings(settings.uri, _token_uri(settings), self._file_properties),
+            delegates=settings.access_delegation != "none",
+            server=address(settings.uri),
+        )
         self._inside = threading.local()
         self._clock = Clock()
         credentials = settings.credentials
@@ -212,29 +235,58 @@ class PolarisCatalog(RestCatalog):
             session.headers.pop(_DELEGATION, None)
 
     def _fetch_config(self) -> None:
-        self._ask(super()._fetch_config)
+        self._ask(self._take_config)
+
+    def _take_config(self) -> None:
+        """As PyIceberg does it, with those settings alone that a server may make."""
+        place = self.url(Endpoints.get_config, prefixed=False)
+        response = self._create_session().get(place, params={"warehouse": self._settings.warehouse})
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as exc:
+            _handle_non_200_response(exc, {})
+        answer = ConfigResponse.model_validate_json(response.text)
+        defaults, overrides = self.sent_settings.of_catalog(answer)
+        self.properties = {**defaults, **self.properties, **overrides}
+        self.uri = urljoin(self._settings.uri, self.properties["uri"])
+        views = VIEW_ENDPOINTS if self.properties.get("view-endpoints-supported", "").lower() == "true" else ()
+        self._supported_endpoints = answer.endpoints or {*DEFAULT_ENDPOINTS, *views}
+        self._namespace_separator = unquote(self.properties.get("namespace-separator", "%1F"))
 
     def _refresh_token(self) -> None:
         """Tokens are renewed where they are sent."""
 
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        """Never chosen by settings that others make."""
+        del properties, location
+        return self._file_io or VendedFileIO(self._file_properties, {}, None, lambda: self._clock.skew)
+
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        table = super()._response_to_table(identifier_tuple, table_response)
-        table.io = self._files(table.io.properties, table_response, lambda: self.vended(identifier_tuple))
-        return table
+        return ServedTable(
+            identifier_tuple,
+            table_response.metadata,
+            table_response.metadata_location or "",
+            self._files(table_response, lambda: self.vended(identifier_tuple)),
+            self,
+            refused_for_spark=self.sent_settings.refused_with(table_response),
+        )
 
     def _response_to_staged_table(
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
     ) -> StagedTable:
-        table = super()._response_to_staged_table(identifier_tuple, table_response)
-        table.io = self._files(table.io.properties, table_response, None)
-        return table
+        location = table_response.metadata_location or ""
+        return StagedTable(identifier_tuple, table_response.metadata, location, self._files(table_response, None), self)
 
-    def _files(self, properties: Properties, answer: TableResponse, renew: Callable[[], Properties] | None) -> FileIO:
+    def _files(self, answer: TableResponse, renew: Callable[[], Properties] | None) -> FileIO:
         if self._file_io is not None:
             return self._file_io
         place = answer.metadata_location or answer.metadata.location  # a table that is being created has no file yet
-        vended = {**answer.config, **self._resolve_storage_credentials(answer.storage_credentials, place)}
-        return VendedFileIO(properties, vended, renew, lambda: self._clock.skew)
+        credentials = self._resolve_storage_credentials(answer.storage_credentials, place)
+        vended = self.sent_settings.of_files(answer.config, credentials)
+        own = self._file_properties
+        if any(is_credential_key(key) for key in vended):  # the project's and the server's do not mix
+            own = {key: value for key, value in own.items() if not is_credential_key(key)}
+        return VendedFileIO(own, vended, renew, lambda: self._clock.skew)
 
     def vended(self, identifier: tuple[str, ...]) -> dict[str, Any]:
         """New credentials for the files of a table; loading it brings them from every server that vends any."""

@@ -1,0 +1,284 @@
+"""Which settings a catalog server or a table may send: an allow-list, for both engines.
+
+Servers send settings in `/v1/config` and with each table; tables carry properties that any writer may set. Both engines
+act on them: they load classes, choose hosts, and replace credentials. Here is decided which of them count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote, urljoin, urlsplit
+
+__all__ = [
+    "PYTHON_LOCATION_PROVIDER",
+    "OwnSettings",
+    "Sifted",
+    "java_refusals",
+    "sift",
+    "table_refusals",
+    "vended_stores",
+]
+
+PYTHON_LOCATION_PROVIDER: Final = "write.py-location-provider.impl"
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """What the project itself says; nothing that is sent moves or replaces it.
+
+    Args:
+        uri: The address of the catalog.
+        token_uri: Where credentials are exchanged for a token.
+        engine: The settings that an engine is given for this catalog; a setting that repeats one changes nothing.
+    """
+
+    uri: str
+    token_uri: str
+    engine: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Sifted:
+    """The settings to use, and the names of those that an engine would have acted on and must not."""
+
+    kept: dict[str, str]
+    dropped: tuple[str, ...]
+
+
+_Check = Callable[[str], bool]
+
+
+def _matches(pattern: str) -> _Check:
+    compiled = re.compile(pattern)
+    return lambda value: compiled.fullmatch(value) is not None
+
+
+_SECRET = _matches(r"[\x21-\x7e]+")
+_BOOLEAN = _matches(r"(?i)true|false")
+_NUMBER = _matches(r"\d{1,18}")
+_REGION = _matches(r"[A-Za-z0-9-]{1,40}")
+
+
+def _is_prefix(value: str) -> bool:
+    """A part of a path on the same server."""
+    return re.search(r"[\s?#\\]|[^\x21-\x7e]", value) is None and ".." not in unquote(value).split("/")
+
+
+# How the server wants to be asked. None of these names code, a host or a credential.
+_PROTOCOL: dict[str, _Check] = {
+    "prefix": _is_prefix,
+    "namespace-separator": lambda value: 0 < len(unquote(value)) <= 8 and value.isascii(),
+    "rest-page-size": _matches(r"[1-9]\d{0,8}"),
+    "view-endpoints-supported": _BOOLEAN,
+    "rest-metrics-reporting-enabled": _BOOLEAN,
+}
+_ICEBERGS_FILE_IOS: Final = (
+    "org.apache.iceberg.aws.s3.S3FileIO",
+    "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+    "org.apache.iceberg.gcp.gcs.GCSFileIO",
+    "org.apache.iceberg.io.ResolvingFileIO",
+)
+# What Java may be told and PyIceberg has no use for. The project's own warehouse was asked for already.
+_JAVA_ONLY: dict[str, _Check] = {
+    "warehouse": lambda _value: True,
+    "snapshot-loading-mode": lambda value: value.lower() == "all",  # refs would hide the writes that were done already
+    "scan-planning-mode": _matches(r"(?i)client|server"),
+    "io-impl": lambda value: value in _ICEBERGS_FILE_IOS,
+    "s3.remote-signing-enabled": lambda value: value.lower() == "false",
+    "client.refresh-credentials-enabled": _BOOLEAN,
+}
+# Addresses that receive the project's token or credentials: only where those are sent already.
+_CATALOG_ADDRESSES = (
+    "uri",
+    "client.refresh-credentials-endpoint",
+    "gcs.oauth2.refresh-credentials-endpoint",
+    "adls.refresh-credentials-endpoint",
+)
+_TOKEN_ADDRESS = "oauth2-server-uri"  # noqa: S105 - the name of a setting
+# For files whose credentials the server vends, and for no others.
+_STORAGE: dict[str, _Check] = {
+    "s3.access-key-id": _SECRET,
+    "s3.secret-access-key": _SECRET,
+    "s3.session-token": _SECRET,
+    "s3.endpoint": _matches(r"https?://[^\s/@]+(/[^\s?#]*)?"),
+    "s3.cross-region-access-enabled": _BOOLEAN,
+    "gcs.oauth2.token": _SECRET,
+    "gcs.project-id": _matches(r"[a-z0-9:.-]{1,64}"),
+}
+# The same, and harmless without credentials: they choose neither a host nor an account.
+_STORAGE_FORM: dict[str, _Check] = {
+    "s3.session-token-expires-at-ms": _NUMBER,
+    "s3.path-style-access": _BOOLEAN,
+    "s3.region": _REGION,
+    "client.region": _REGION,
+    "gcs.oauth2.token-expires-at": _NUMBER,
+}
+_STORAGE_FAMILIES: dict[str, _Check] = {"adls.sas-token.": _SECRET, "adls.sas-token-expires-at-ms.": _NUMBER}
+
+# The first words of all settings that Iceberg's Java and Python clients know. A setting outside of these reaches no
+# code: Polaris, for one, sends the free-form properties of its catalogs. A test compares this with the pinned jars.
+_ENGINES_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        access adls audience auth aws azure cache catalog cert client clients credential credentials
+        downcast dynamodb encryption fs gcp gcs glue hadoop hdfs header hf hive http io jdbc kms
+        lakeformation lock metrics namespace oauth2 oss parquet prefix py resource rest s3 scan scope signer
+        snapshot snowflake ssl table token unique uri view warehouse write
+        """,
+    )
+)
+# In any setting: the way in which Iceberg and Hadoop name classes.
+_CLASS = re.compile(r"(?i)[.-](impl|class|classes|factory|provider)$")
+
+
+def vended_stores(sent: Mapping[str, Any]) -> frozenset[str]:
+    """The stores that complete credentials are sent for: `s3`, `gcs`, `adls`."""
+    found = {
+        "s3": "s3.access-key-id" in sent and "s3.secret-access-key" in sent,
+        "gcs": "gcs.oauth2.token" in sent,
+        "adls": any(key.startswith("adls.sas-token.") for key in sent),
+    }
+    return frozenset(store for store, is_vended in found.items() if is_vended)
+
+
+def sift(sent: Mapping[str, Any], own: OwnSettings, *, vended: Collection[str] = ()) -> Sifted:
+    """What of a server's settings PyIceberg is given; the project's own are not among it.
+
+    Args:
+        vended: The stores whose credentials the server was asked for, and sent together with these settings.
+    """
+    kept: dict[str, str] = {}
+    dropped = []
+    for key, value in sent.items():
+        if key in _JAVA_ONLY and _passes(_JAVA_ONLY[key], value):
+            continue
+        if _is_allowed(key, value, own, vended=vended):
+            kept[key] = value
+        elif _is_known_to_engines(key) and not _repeats(key, value, own):
+            dropped.append(key)
+    return Sifted(kept, tuple(sorted(dropped)))
+
+
+def java_refusals(sent: Mapping[str, Any], own: OwnSettings, *, vended: Collection[str] = ()) -> list[str]:
+    """The settings for which Spark must not be given this server: Java takes all of them, and lets them win."""
+    return sorted(key for key, value in sent.items() if not _is_harmless_to_java(key, value, own, vended=vended))
+
+
+def _is_harmless_to_java(key: str, value: Any, own: OwnSettings, *, vended: Collection[str] = ()) -> bool:
+    for prefix in ("table-default.", "table-override.", "view-default.", "view-override."):
+        if key.startswith(prefix):
+            return not table_refusals({key.removeprefix(prefix): value})
+    if key.startswith("py-") or not _is_known_to_engines(key) or _repeats(key, value, own):
+        return True
+    if key in _JAVA_ONLY:
+        return _passes(_JAVA_ONLY[key], value)
+    if key in _STORAGE_FORM:
+        return _passes(_STORAGE_FORM[key], value)
+    return _is_allowed(key, value, own, vended=vended)
+
+
+def _is_allowed(key: str, value: Any, own: OwnSettings, *, vended: Collection[str] = ()) -> bool:
+    if not isinstance(value, str):
+        return False
+    if key in _CATALOG_ADDRESSES:
+        return _is_same_server(own.uri, value)
+    if key == _TOKEN_ADDRESS:
+        return _is_same_server(own.token_uri, value)
+    if key in _PROTOCOL:
+        return _passes(_PROTOCOL[key], value)
+    check = _STORAGE.get(key) or _STORAGE_FORM.get(key)
+    check = check or next((one for prefix, one in _STORAGE_FAMILIES.items() if key.startswith(prefix)), None)
+    return _store_of(key) in vended and check is not None and _passes(check, value)
+
+
+def _store_of(key: str) -> str:
+    word = key.partition(".")[0]
+    return "s3" if word == "client" else word
+
+
+def _passes(check: _Check, value: Any) -> bool:
+    return isinstance(value, str) and check(value)
+
+
+def _repeats(key: str, value: Any, own: OwnSettings) -> bool:
+    mine = own.engine.get(key)
+    return mine is not None and isinstance(value, str) and mine.rstrip("/") == value.rstrip("/")
+
+
+def _is_known_to_engines(key: str) -> bool:
+    return re.split(r"[^a-z0-9]", key.lower(), maxsplit=1)[0] in _ENGINES_WORDS or _CLASS.search(key) is not None
+
+
+def _is_same_server(own: str, sent: str) -> bool:
+    """Scheme, host and port are those of the project's own address; a path alone is on the same server."""
+    if re.search(r"[\x00-\x20\\]", sent):  # parsers differ about what these mean
+        return False
+    try:
+        one, other = urlsplit(own), urlsplit(urljoin(own, sent))
+        return _origin(one) == _origin(other) and other.username is None and bool(other.hostname)
+    except ValueError:
+        return False
+
+
+def _origin(parts: Any) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+# Table properties ---------------------------------------------------------------------------------------------------
+
+# What Iceberg's Java writers and readers take from a table: numbers, switches, names of columns, and paths.
+_TABLE_FAMILIES = (
+    "comment",
+    "commit.",
+    "compatibility.",
+    "engine.hive.",
+    "format-version",
+    "gc.enabled",
+    "history.",
+    "iceberg.",
+    "identifier-fields.",
+    "read.",
+    "replace.",
+    "schema.name-mapping.",
+    "version.",
+    "write.avro.",
+    "write.data.",
+    "write.delete.",
+    "write.distribution-mode",
+    "write.fanout.",
+    "write.folder-storage.",
+    "write.format.",
+    "write.manifest",
+    "write.merge.",
+    "write.metadata.",
+    "write.object-storage.",
+    "write.orc.",
+    "write.parquet.",
+    "write.spark.",
+    "write.summary.",
+    "write.target-file-size-bytes",
+    "write.update.",
+    "write.upsert.",
+    "write.wap.",
+)
+_OF_A_COLUMN = re.compile(r"write\.(metadata\.metrics|parquet\.[a-z-]+)\.column\..+")  # columns may have any name
+# The first words of properties that Iceberg's or Parquet's Java code reads from a table.
+_TABLE_WORDS = frozenset(["encryption", "hadoop", "io", "parquet", "write"])
+
+
+def table_refusals(properties: Mapping[str, Any]) -> list[str]:
+    """The properties for which Spark must not be given a table: Java would load a class or ask a key server."""
+    return sorted(key for key in properties if not _is_harmless_table_property(key))
+
+
+def _is_harmless_table_property(key: str) -> bool:
+    if key == PYTHON_LOCATION_PROVIDER or _OF_A_COLUMN.fullmatch(key):  # the first one is nothing to Java
+        return True
+    if _CLASS.search(key) and not key.startswith("py-"):
+        return False
+    word = re.split(r"[^a-z0-9]", key.lower(), maxsplit=1)[0]
+    return word not in _TABLE_WORDS or key.startswith(_TABLE_FAMILIES)

@@ -1,0 +1,78 @@
+"""What a catalog server sends as settings, sifted before either engine acts on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyiceberg.catalog.rest import ConfigResponse, TableResponse
+from pyiceberg.typedef import Properties
+
+from floe_core.foreign_settings import OwnSettings, java_refusals, sift, vended_stores
+from floe_core.telemetry import warn
+from floe_polaris.failures import shown
+
+__all__ = ["SentSettings"]
+
+# So many names are remembered as reported; a server could send others without end.
+_MOST_REPORTED = 1000
+
+
+class SentSettings:
+    """The settings of one server. Threads share it.
+
+    Args:
+        own: What the project says itself.
+        delegates: The project asks this server for credentials of the files.
+        server: Its address, for the log.
+    """
+
+    def __init__(self, own: OwnSettings, *, delegates: bool, server: str) -> None:
+        self._own = own
+        self._delegates = delegates
+        self._server = server
+        self._lock = threading.Lock()
+        self._reported: set[str] = set()
+        self._for_files: dict[str, str] = {}
+        self.refused_for_spark: tuple[str, ...] = ()
+
+    def of_catalog(self, answer: ConfigResponse) -> tuple[dict[str, str], dict[str, str]]:
+        """The defaults and the overrides of `/v1/config` that count."""
+        sent = [answer.defaults or {}, answer.overrides or {}]
+        defaults, overrides = (self._sifted(one) for one in sent)
+        refused = {key for one in sent for key in java_refusals(one, self._own, vended=self._vended(one))}
+        self.refused_for_spark = tuple(sorted(refused))
+        return defaults, overrides
+
+    def of_files(self, config: Properties, credentials: Properties) -> dict[str, str]:
+        """The settings that came with a table, with those of the credentials for its files over them."""
+        return self._sifted({**config, **credentials})
+
+    def refused_with(self, answer: TableResponse) -> tuple[str, ...]:
+        """The settings for which Spark must not be given this table."""
+        sent = [answer.config, *(one.config for one in answer.storage_credentials)]
+        # The settings of a store may stand beside its credentials.
+        vended = self._vended({key: value for one in sent for key, value in one.items()})
+        return tuple(sorted({key for one in sent for key in java_refusals(one, self._own, vended=vended)}))
+
+    def _vended(self, sent: Mapping[str, Any]) -> frozenset[str]:
+        return vended_stores(sent) if self._delegates else frozenset()
+
+    def _sifted(self, sent: Mapping[str, Any]) -> dict[str, str]:
+        found = sift(sent, self._own, vended=self._vended(sent))
+        self._report(found.dropped)
+        return found.kept
+
+    def _report(self, dropped: Iterable[str]) -> None:
+        with self._lock:
+            new = [key for key in dropped if key not in self._reported]
+            if len(self._reported) > _MOST_REPORTED:
+                return
+            self._reported.update(new)
+        if new:
+            warn(
+                "the catalog server sent settings that are the project's own to make; they are not used",
+                server=self._server,
+                settings=shown(", ".join(new)),
+            )
