@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +46,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     is_cut: bool = False  # the connection ends in the middle of the body
+    pieces: Callable[[], Iterable[bytes]] | None = None  # instead of a body: sent one by one, as they come
 
     @classmethod
     def error(cls, status: int, kind: str, message: str) -> Answer:

@@ -86,6 +86,12 @@ def scripted_server(tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") 
             self.send_response_only(answer.status)
             for name, value in answer.headers:
                 self.send_header(name, value)
+            if answer.pieces is not None:
+                self.close_connection = True
+                self.end_headers()
+                for piece in answer.pieces():
+                    self.wfile.write(piece)
+                return
             self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
             if answer.is_cut:

@@ -37,6 +37,7 @@ def test_the_modules_of_floe_core() -> None:
         "disk",
         "documents",
         "errors",
+        "foreign_settings",
         "governance",
         "identifiers",
         "java",

@@ -22,7 +22,7 @@ from floe_core.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, Orp
 from floe_core.postgres import is_postgres, postgres_problem
 from floe_core.references import is_reference
 from floe_core.rest_properties import rest_property_problem
-from floe_core.settings import Secret, Settings, Shown, Text
+from floe_core.settings import Secret, Settings, Shown, Size, Text
 
 __all__ = [
     "CATALOG_NAME",
@@ -38,6 +38,7 @@ __all__ = [
     "PipelineConfig",
     "PluginSettings",
     "PolarisCatalogConfig",
+    "ResponseLimits",
     "RestCatalogConfig",
     "RetryConfig",
     "S3StorageConfig",
@@ -109,6 +110,15 @@ class ClientCredentials(Settings):
         return client_id
 
 
+class ResponseLimits(Settings):
+    """How much a catalog server may answer. What is larger, slower or deeper is refused."""
+
+    response_bytes: Size = Field(default=256 * 2**20, description="one answer, or all pages of a listing, decompressed")
+    seconds: float = Field(default=900.0, gt=0, description="from the request to the last byte of its answer")
+    pages: int = Field(default=10_000, ge=1, description="of one listing")
+    depth: int = Field(default=100, ge=1, description="brackets inside of each other in an answer's JSON")
+
+
 class RestCatalogConfig(CatalogConfig):
     """Any Iceberg REST catalog."""
 
@@ -129,6 +139,7 @@ class RestCatalogConfig(CatalogConfig):
     ca_bundle: str | None = Field(
         default=None, description="a PEM file with the authorities to trust, relative to floe.yaml"
     )
+    limits: ResponseLimits = Field(default=ResponseLimits(), description="on the answers of the server, for PyIceberg")
     properties: dict[str, Text] = Field(
         default_factory=dict, description="passed on to both engines: header.NAME and a few others, no secrets"
     )

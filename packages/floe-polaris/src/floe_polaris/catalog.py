@@ -74,6 +74,7 @@ from floe_polaris.failures import (
 )
 from floe_polaris.files import VendedFileIO, vended_by
 from floe_polaris.http import USER_AGENT, Clock, create_session
+from floe_polaris.limits import LimitExceededError, Listing
 from floe_polaris.sent_settings import SentSettings
 from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
 
@@ -107,7 +108,9 @@ def create_catalog(
     root = root or Path.cwd()
     settings = resolve_model(config, root=root)
     session = create_session(
-        timeout_seconds=settings.timeout_seconds, ca_bundle=root / settings.ca_bundle if settings.ca_bundle else None
+        timeout_seconds=settings.timeout_seconds,
+        ca_bundle=root / settings.ca_bundle if settings.ca_bundle else None,
+        limits=settings.limits,
     )
     server = f"the catalog at {address(settings.uri)}"
     retry = Retry(settings.retry, server, is_transient=is_transient, retry_after=retry_after)
@@ -209,8 +212,10 @@ class PolarisCatalog(RestCatalog):
         given = {**file_properties, **settings.properties, **headers}
         super().__init__(name, **{**given, "uri": settings.uri, "warehouse": settings.warehouse})
 
-    def _answered(self, _response: requests.Response, **_options: Any) -> None:
+    def _answered(self, response: requests.Response, **_options: Any) -> None:
         self._inside.answered = True
+        if response.request.method == "GET":
+            self._inside.listing.add(response)
 
     @property
     def clock_skew(self) -> float:
@@ -329,6 +334,7 @@ class PolarisCatalog(RestCatalog):
 
     def _entered(self, act: Callable[[], Result]) -> Result:
         self._inside.call, self._inside.answered = True, False
+        self._inside.listing = Listing(self._settings.limits)
         try:
             return act()
         except FloeError:
@@ -365,6 +371,8 @@ class PolarisCatalog(RestCatalog):
             if not self._inside.answered:
                 raise _not_sent(exc) from None
             raise CommitStateUnknownException(f"the answer to the commit cannot be read: {_problems(exc)}") from None
+        except LimitExceededError as exc:
+            raise CommitStateUnknownException(str(exc)) from exc
         except (requests.RequestException, ServiceUnavailableError) as exc:
             if was_not_sent(exc):
                 raise self._server.unreachable(exc, attempts=1) from exc

@@ -85,7 +85,7 @@ class Diagnosis:
     def _session(self) -> requests.Session:
         settings = self._settings
         bundle = self._root / settings.ca_bundle if settings.ca_bundle else None
-        session = create_session(timeout_seconds=settings.timeout_seconds, ca_bundle=bundle)
+        session = create_session(timeout_seconds=settings.timeout_seconds, ca_bundle=bundle, limits=settings.limits)
         session.headers.update(extra_headers(settings))
         return session
 

@@ -18,6 +18,8 @@ from floe_core import __version__
 from floe_core.errors import ConfigurationError
 from floe_core.redaction import protect
 from floe_core.references import uri_password
+from floe_core.spec import ResponseLimits
+from floe_polaris.limits import limit_time, read_body
 
 __all__ = ["USER_AGENT", "Clock", "check_authorities", "create_session"]
 
@@ -27,10 +29,11 @@ CONNECT_SECONDS = 10.0
 _CONNECTIONS = 32
 
 
-class _TimeLimited(HTTPAdapter):
-    """No request without a time-out, and none that is sent twice: only its caller knows whether that is safe."""
+class _Limited(HTTPAdapter):
+    """No request without a time-out, no answer without limits, and none that is sent twice: its caller decides that."""
 
-    def __init__(self, seconds: float, ca_bundle: Path | None) -> None:
+    def __init__(self, seconds: float, ca_bundle: Path | None, limits: ResponseLimits) -> None:
+        self._limits = limits
         self._timeout = (min(CONNECT_SECONDS, seconds), seconds)
         self._authorities = None if ca_bundle is None else str(ca_bundle)
         self._process = os.getpid()
@@ -45,15 +48,29 @@ class _TimeLimited(HTTPAdapter):
             self._process = os.getpid()
             self.proxy_manager = {}
             self.init_poolmanager(_CONNECTIONS, _CONNECTIONS)
-        return super().send(request, timeout=timeout or self._timeout, verify=verify, **options)
+        response = super().send(request, timeout=timeout or self._timeout, verify=verify, **options)
+        read_body(response, self._limits)
+        return response
+
+    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
+        super().init_poolmanager(*arguments, **named)
+        limit_time(self.poolmanager, self._limits)
+
+    def proxy_manager_for(self, proxy: str, **named: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **named)
+        if not proxy.lower().startswith("socks"):  # those have connections of their own
+            limit_time(manager, self._limits)
+        return manager
 
 
-def create_session(*, timeout_seconds: float, ca_bundle: Path | None) -> requests.Session:
+def create_session(
+    *, timeout_seconds: float, ca_bundle: Path | None, limits: ResponseLimits | None = None
+) -> requests.Session:
     """A session that several threads may use; proxies are those of the environment."""
     if ca_bundle is not None:
         check_authorities(ca_bundle)
     session = requests.Session()
-    adapter = _TimeLimited(timeout_seconds, ca_bundle)
+    adapter = _Limited(timeout_seconds, ca_bundle, limits or ResponseLimits())
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     session.headers["User-Agent"] = USER_AGENT

@@ -1,0 +1,156 @@
+"""How much a catalog server may answer: bytes after decompression, seconds, pages, and nesting of its JSON."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import re
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import requests
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from floe_core.errors import CatalogConnectionError
+from floe_core.spec import ResponseLimits
+from floe_polaris.failures import address
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["LimitExceededError", "Listing", "limit_time", "read_body"]
+
+_PIECE: Final = 2**16
+_MB: Final = 2**20
+# What is neither a bracket nor the beginning of a string, and strings.
+_FLAT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^\[\]{}"]+', re.S)
+
+
+class LimitExceededError(CatalogConnectionError):
+    """An answer was larger, slower, longer or deeper than catalog.limits allows. The request is not repeated."""
+
+
+def _refuse(what: str, setting: str, *, method: str | None, server: str = "the catalog server") -> NoReturn:
+    done = "" if method in ("GET", "HEAD", None) else " What was asked may have been done: check before you repeat it."
+    raise LimitExceededError(
+        f"{server} {what}; Floe stopped reading.{done} No catalog that works answers like this: check catalog.uri, and "
+        f"the server. If the answer is right, raise catalog.limits.{setting} in floe.yaml"
+    )
+
+
+def read_body(response: requests.Response, limits: ResponseLimits) -> None:
+    """Read an answer to its end, decompressed, or refuse it; afterwards `response.content` is at hand."""
+    method, server = response.request.method, address(response.url)
+    pieces, size = [], 0
+    try:
+        for piece in response.iter_content(_PIECE):
+            size += len(piece)
+            if size > limits.response_bytes:
+                said = f"answered with more than {limits.response_bytes / _MB:,.4g} MB"
+                _refuse(said, "response_bytes", method=method, server=server)
+            pieces.append(piece)
+    except BaseException:
+        response.close()
+        raise
+    body = b"".join(pieces)
+    response._content = body  # as requests itself keeps it
+    if _is_deeper(body, limits.depth):
+        said = f"answered with JSON that is nested more than {limits.depth} levels deep"
+        _refuse(said, "depth", method=method, server=server)
+
+
+def _is_deeper(body: bytes, most: int) -> bool:
+    if body.count(b"[") + body.count(b"{") <= most:
+        return False
+    depth = 0
+    for bracket in _FLAT.sub(b"", body):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > most:
+            return True
+    return False
+
+
+class Listing:
+    """The pages of one listing."""
+
+    def __init__(self, limits: ResponseLimits) -> None:
+        self._limits = limits
+        self._pages = self._bytes = 0
+
+    def add(self, response: requests.Response) -> None:
+        """Count one answer; all pages together may be as large as one answer."""
+        self._pages += 1
+        self._bytes += len(response.content)
+        server = address(response.url)
+        if self._pages > self._limits.pages:
+            said = f"lists in more than {self._limits.pages:,} pages"
+            _refuse(said, "pages", method=None, server=server)
+        if self._bytes > self._limits.response_bytes:
+            said = f"lists in pages of more than {self._limits.response_bytes / _MB:,.4g} MB together"
+            _refuse(said, "response_bytes", method=None, server=server)
+
+
+# Time ---------------------------------------------------------------------------------------------------------------
+
+
+def limit_time(manager: PoolManager, limits: ResponseLimits) -> None:
+    """From now on, no answer on the connections of this pool takes longer than the limit, however it arrives."""
+
+    class TimedResponse(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+            super().__init__(sock, *arguments, **named)
+            method = named.get("method")
+            self.fp.close()
+            self.fp = io.BufferedReader(_TimedReads(sock, limits.seconds, method))
+
+    class Plain(HTTPConnection):
+        response_class = TimedResponse
+
+    class Secure(HTTPSConnection):
+        response_class = TimedResponse
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+
+
+class _TimedReads(io.RawIOBase):
+    """A socket whose reads end together: a server that sends a byte now and then never reaches a time-out."""
+
+    def __init__(self, sock: socket.socket, seconds: float, method: str | None) -> None:
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)
+        self._seconds = seconds
+        self._method = method
+        self._ends_at = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        left, patience = self._ends_at - time.monotonic(), self._sock.gettimeout()
+        if left <= 0:
+            self._refuse()
+        if patience is not None and patience <= left:
+            return self._raw.readinto(buffer)
+        self._sock.settimeout(left)
+        try:
+            return self._raw.readinto(buffer)
+        except TimeoutError:
+            self._refuse()
+        finally:
+            self._sock.settimeout(patience)
+
+    def _refuse(self) -> NoReturn:
+        _refuse(f"has not finished its answer after {self._seconds:g} s", "seconds", method=self._method)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
