@@ -534,19 +534,23 @@ class IcebergTableManager(PhysicalMaintenance):
         as_of: datetime | None = None,
         ref: str | None = None,
         limit: int | None = None,
+        check: Callable[[Table], None] | None = None,
     ) -> DataScan:
         """Read a table with `.to_arrow()`, `.to_arrow_batch_reader()`, `.to_pandas()` or `.to_polars()`.
 
         Columns and filter are pushed down; at most one of `snapshot_id`, `as_of` and `ref` names a moment of the past,
-        and then columns have the names they had.
+        and then columns have the names they had. `check` is called with the table as loaded, and may refuse it.
         """
         identifier = identifier_of(identifier)
         with (
             operation("iceberg.plan_scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
             translated("scan", identifier),
         ):
+            table = self.load_table(identifier)
+            if check is not None:
+                check(table)
             return scan(
-                self.load_table(identifier),
+                table,
                 identifier,
                 columns=columns,
                 row_filter=row_filter,

@@ -25,7 +25,7 @@ from floe_iceberg.errors import translated
 from floe_iceberg.storage_catalog import files_of
 from floe_polaris.answers import checked_token
 from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
-from floe_polaris.failures import address
+from floe_polaris.failures import address, shown
 from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
 from floe_polaris.truststore import java_trust_options
 
@@ -100,6 +100,18 @@ class RestCatalogPlugin(CatalogPlugin):
             **{f"{prefix}.{key}": value for key, value in properties.items()},
             **self._spark_trust(settings),
         }
+
+    def check_for_spark(self) -> None:
+        """Java asks the server for settings by itself, and lets them win over its own."""
+        catalog = self.connect()
+        found = catalog.sent_settings.refused_for_spark
+        if found:
+            raise FloeStorageError(
+                f"Spark is not given the catalog at {address(catalog.uri)}: it sends {shown(', '.join(found))} in "
+                f"/v1/config, which only the project may set; Java would load the classes that these name, or send "
+                f"credentials where they point. Have them removed on the server, and check catalog.uri. What needs no "
+                f"Spark works"
+            )
 
     def _spark_trust(self, settings: RestCatalogConfig) -> dict[str, str]:
         if settings.ca_bundle is None:

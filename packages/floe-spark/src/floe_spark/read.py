@@ -18,6 +18,7 @@ from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import names_of
 from floe_iceberg.damage import check_listed
 from floe_iceberg.errors import translated
+from floe_iceberg.foreign_tables import refuse_for_spark
 from floe_iceberg.incremental import refuse_past
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.timestamps import refuse_disorder
@@ -72,7 +73,13 @@ def reading(
     with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, since=since, **moment):
         # The control plane checks all of it and opens no data file.
         checked = manager.scan(
-            identifier, columns=columns, row_filter=row_filter, snapshot_id=snapshot_id, as_of=as_of, ref=ref
+            identifier,
+            columns=columns,
+            row_filter=row_filter,
+            snapshot_id=snapshot_id,
+            as_of=as_of,
+            ref=ref,
+            check=refuse_for_spark,
         )
         refuse_disorder(checked.table_metadata, identifier)
         head, name = checked.snapshot(), table_name(manager.catalog_name, identifier)

@@ -161,6 +161,7 @@ def session_conf(settings: SparkConfig, world: Mapping[str, str], *, root: Path)
 
 def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
     """The settings that make Spark see the lake that PyIceberg sees."""
+    catalog.check_for_spark()
     name = catalog.catalog_name
     own = {
         # Spark would go on showing a table as it was before PyIceberg's last commit.

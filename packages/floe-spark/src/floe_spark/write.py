@@ -29,6 +29,7 @@ from floe_iceberg.damage import check_listed
 from floe_iceberg.errors import complete_detail, translated
 from floe_iceberg.file_layout import check_properties
 from floe_iceberg.filters import condition_of
+from floe_iceberg.foreign_tables import refuse_for_spark
 from floe_iceberg.layout import partition_spec
 from floe_iceberg.locations import LOCATION
 from floe_iceberg.schema import SchemaChange
@@ -254,6 +255,7 @@ def _write_existing(request: WriteRequest, source: Source, table: Table, op: Ope
     if done:
         return done
     manager.refuse_moved(table, identifier)
+    refuse_for_spark(table)
     check_table(request, table)
     check_listed(table.snapshot_by_name(request.branch), table.io)
     if disorder(table.metadata) is not None:  # Spark could not load it

@@ -14,6 +14,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ExpireReport, MismatchError
 from floe_core.telemetry import operation
+from floe_iceberg.foreign_tables import refuse_for_spark
 from floe_iceberg.listing import Listed, canonical, canonical_set, is_below, list_files, location_of
 from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
 from floe_iceberg.purge import refuse_shared
@@ -52,6 +53,7 @@ def expire_snapshots(
         before = lake.tables.load_table(identifier)
         refuse_shared(before, identifier)
         lake.tables.refuse_moved(before, identifier)
+        refuse_for_spark(before)
         # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
         cutoff_ms = min(to_ms(older_than), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
         cutoff = of_ms(cutoff_ms)

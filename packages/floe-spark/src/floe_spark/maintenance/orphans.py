@@ -10,6 +10,7 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import MismatchError, OrphansReport
 from floe_core.telemetry import operation
+from floe_iceberg.foreign_tables import refuse_for_spark
 from floe_iceberg.listing import canonical, canonical_set, is_below, list_files, location_of, refuse_links
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.purge import refuse_shared
@@ -45,6 +46,7 @@ def remove_orphans(
         table = lake.tables.load_table(identifier)
         refuse_shared(table, identifier)
         lake.tables.refuse_moved(table, identifier)
+        refuse_for_spark(table)
         others = neighbours or lake.tables.neighbours()
         others.refuse_below(table, identifier)
         arguments = {"older_than": moment_sql(older_than)}
