@@ -132,7 +132,7 @@ class CatalogPlugin(Plugin):
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
         """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
 
-    def check_for_spark(self) -> None:  # noqa: B027 - most catalogs have no server that sends settings
+    def check_for_spark(self) -> None:
         """Raise where Spark must not be given this catalog: its server sends settings that Java would act on."""
 
     def use_storage(self, storage: StoragePlugin) -> None:

@@ -35,6 +35,7 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -85,6 +86,18 @@ CREATE_ID = "floe.create-id"
 _DELEGATION = "X-Iceberg-Access-Delegation"
 # How Polaris and SeaweedFS refuse a change that would precede the last one.
 _REFUSED_TIMESTAMP = re.compile(r"(?i)invalid (update|snapshot) timestamp|expected sorted \w+ log")
+
+# What PyIceberg raises about an answer that has the right shape and makes no sense.
+_UNREADABLE = (
+    IcebergValidationError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 Result = TypeVar("Result")
 
@@ -318,11 +331,7 @@ class PolarisCatalog(RestCatalog):
         except ValidationError as exc:
             if not self._inside.answered:
                 raise _not_sent(exc) from None
-            # Without its cause, which shows what was answered: credentials for the files, for example.
-            raise FloeStorageError(
-                f"{address(self._settings.uri)} answered something that is not in the Iceberg REST protocol "
-                f"({_problems(exc)}); check catalog.uri in floe.yaml, and that the server is an Iceberg REST catalog"
-            ) from None
+            raise self._unreadable(_problems(exc)) from None
         except NotImplementedError as exc:
             raise FloeStorageError(
                 f"{address(self._settings.uri)} does not offer this: {exc}; see whether a newer version of it does"
@@ -330,7 +339,16 @@ class PolarisCatalog(RestCatalog):
         except Exception as exc:
             if isinstance(exc, requests.RequestException) or is_transient(exc):
                 raise self._server.unreachable(exc, attempts=attempts, changes=settle is not None) from exc
+            if isinstance(exc, _UNREADABLE) and self._inside.answered:
+                raise self._unreadable(type(exc).__name__) from None
             raise
+
+    def _unreadable(self, why: str) -> FloeStorageError:
+        """Raised without its cause, which shows what was answered: credentials for the files, for example."""
+        return FloeStorageError(
+            f"{address(self._settings.uri)} answered something that is not in the Iceberg REST protocol ({why}); check "
+            f"catalog.uri in floe.yaml, and that the server is an Iceberg REST catalog"
+        )
 
     def _entered(self, act: Callable[[], Result]) -> Result:
         self._inside.call, self._inside.answered = True, False
@@ -371,6 +389,11 @@ class PolarisCatalog(RestCatalog):
             if not self._inside.answered:
                 raise _not_sent(exc) from None
             raise CommitStateUnknownException(f"the answer to the commit cannot be read: {_problems(exc)}") from None
+        except _UNREADABLE as exc:
+            if not self._inside.answered:
+                raise
+            reason = f"the answer to the commit cannot be read: {type(exc).__name__}"
+            raise CommitStateUnknownException(reason) from None
         except LimitExceededError as exc:
             raise CommitStateUnknownException(str(exc)) from exc
         except (requests.RequestException, ServiceUnavailableError) as exc:
