@@ -227,6 +227,14 @@ def test_a_setting_that_is_dropped_is_named_once_and_never_shown(
     assert all("default-base-location" not in line for line in warnings)
 
 
+@pytest.mark.parametrize("scheme", ["hdfs", "viewfs", "ftp"])
+def test_the_address_of_a_file_loads_no_library(hostile: HostileCatalog, opened: Open, scheme: str) -> None:
+    text = json.dumps(hostile.metadata).replace("file://", f"{scheme}://planted")
+    hostile.metadata = json.loads(text)
+    with pytest.raises(FloeError, match=f"begins with {scheme}://, which is not read"):
+        opened().scan("ns.t").to_arrow()
+
+
 # Tables that name a location provider --------------------------------------------------------------------------------
 
 

@@ -69,6 +69,8 @@ HOSTILE_TEXTS = (
     f"{CANARY}/../{CANARY}",
     "http://127.0.0.1:9/",
     "../../../etc/passwd",
+    "hdfs://planted/x",
+    "ftp://planted/x",
     "",
     "\0",
     "-1",

@@ -12,12 +12,15 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Properties
 
+from floe_core.errors import FloeStorageError
 from floe_core.redaction import is_credential_key, protect_for_now
 from floe_core.telemetry import note
 
 __all__ = ["VendedFileIO", "vended_by"]
 
 _EXPIRES = "s3.session-token-expires-at-ms"
+# For hdfs and viewfs, Arrow would load a JVM and Hadoop's library into this process.
+_SCHEMES = frozenset(("s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "file", ""))
 # How long before their end credentials are renewed: half of their life, at most this. A file that is being read or
 # written goes on with those it was opened with.
 _LONGEST_MARGIN = 900.0
@@ -100,6 +103,11 @@ class VendedFileIO(PyArrowFileIO):
                 self._renewing.release()
 
     def _fresh(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        if scheme not in _SCHEMES:
+            raise FloeStorageError(
+                f"a file of the table has an address that begins with {scheme[:20]}://, which is not read; Floe reads "
+                f"s3, gs and abfs addresses and local files. Check the table's location in the catalog"
+            )
         self._renew_if_due()
         with self._lock:
             if (scheme, netloc) not in self._made:
