@@ -1,0 +1,169 @@
+"""Does a file lie below a folder? One decision for everything that deletes.
+
+An address can be read in several ways: literally or with its percent-encoding decoded, with or without regard to case,
+with `..` resolved as text or by the file system. `is_inside` is true only where all readings agree, `may_overlap` and
+`file_key` are about whether any reading could. What deletes asks the first; what protects asks the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+__all__ = [
+    "canonical",
+    "canonical_set",
+    "file_key",
+    "file_keys",
+    "is_inside",
+    "is_local",
+    "is_same",
+    "local_path",
+    "may_overlap",
+]
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(.*)", re.DOTALL)
+# Schemes by which engines reach the same store.
+_EQUIVALENT = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+_WITH_FOLDERS = ("file", "hdfs", "viewfs")
+_UNREADABLE = re.compile(r"[\x00\\]")
+
+
+@dataclass(frozen=True)
+class _Address:
+    """The parts of one address. `doubtful`: two engines could find two files by it."""
+
+    store: str
+    host: str
+    parts: tuple[str, ...]
+    doubtful: bool
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Is it certain that the path lies below the folder? The folder itself does not.
+
+    Never for a path with `..` (a link before it leads elsewhere), for a name with `//`, `.` or `..` in an object store
+    (some engines normalise it, others do not), or where case or percent-encoding make the difference. Links are not
+    followed here: see `local_path`.
+    """
+    return all(_is_prefix(_parsed(folder, decoded), _parsed(path, decoded)) for decoded in (False, True))
+
+
+def is_same(one: str, other: str) -> bool:
+    """Is it certain that both are the same place?"""
+    return all(_is_equal(_parsed(one, decoded), _parsed(other, decoded)) for decoded in (False, True))
+
+
+def may_overlap(one: str, other: str) -> bool:
+    """Could one of two places be the other one, or lie below it, in any reading?"""
+    first, second = file_key(one), file_key(other)
+    return first == second or first.startswith(f"{second.rstrip('/')}/") or second.startswith(f"{first.rstrip('/')}/")
+
+
+def file_key(path: str) -> str:
+    """The same text for all addresses that could be of the same file: links followed, case and encoding ignored."""
+    return _key(path, {})
+
+
+def file_keys(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Addresses by their `file_key`; a folder is resolved once."""
+    folders: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
+    for one in paths:
+        found.setdefault(_key(one, folders), []).append(one)
+    return found
+
+
+def _key(path: str, folders: dict[str, str]) -> str:
+    local = local_path(path)
+    text = canonical(path) if local is None else _real(local, folders)
+    rooted = text.startswith("/")
+    parts = os.path.normpath(unquote(text)).strip("/")
+    return ("/" if rooted else "") + unicodedata.normalize("NFC", parts).casefold()
+
+
+def is_local(path: str) -> bool:
+    return local_path(path) is not None
+
+
+def local_path(path: str) -> str | None:
+    """The path on this machine's disk, not normalised; None for an address of another store."""
+    address = _ADDRESS.fullmatch(path)
+    if address is None:
+        return path
+    scheme, _, rest = address.groups(default="")
+    return rest if scheme.lower() == "file" else None
+
+
+def canonical(path: str) -> str:
+    """The same text for the same file, however an engine writes its address.
+
+    That is: file:/a, file:///a and file:///x/..//a; s3 and s3a. In a store for objects `//` is part of a name. No part
+    of a path is cut off, as PyIceberg does after `#` and `?`: files may be called so.
+    """
+    address = _ADDRESS.fullmatch(path)
+    if address is None:
+        return _normal(os.path.join(os.getcwd(), path))  # noqa: PTH109, PTH118 - text, links are not followed
+    scheme, host, rest = address.groups(default="")
+    if scheme.lower() == "file":
+        return _normal(rest)
+    return (rest if scheme in ("hdfs", "viewfs") else f"{host}{rest}").rstrip("/")
+
+
+def canonical_set(paths: Iterable[str]) -> set[str]:
+    return {canonical(one) for one in paths}
+
+
+def _normal(path: str) -> str:
+    return "/" + os.path.normpath(path).strip("/")
+
+
+def _real(path: str, folders: dict[str, str]) -> str:
+    """The path with links followed."""
+    folder, name = os.path.split(path.rstrip("/"))
+    if "\x00" in path:  # no file system has it
+        return path
+    if os.path.islink(path) or name in ("", ".", ".."):  # noqa: PTH114 - many files, and text
+        return os.path.realpath(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)  # noqa: PTH118 - text
+
+
+def _parsed(path: str, decoded: bool) -> _Address:
+    address = _ADDRESS.fullmatch(path)
+    scheme, host, rest = ("file", "", path) if address is None else address.groups(default="")
+    scheme = scheme.lower()
+    store = _EQUIVALENT.get(scheme, scheme)
+    text = unquote(rest) if decoded else rest
+    pieces = text.strip("/").split("/")
+    local = store == "file"
+    if local and host.lower() == "localhost":
+        host = ""
+    empty_or_dot = any(one in ("", ".") for one in pieces) and text.strip("/") != ""
+    doubtful = (
+        ".." in pieces
+        or _UNREADABLE.search(text) is not None
+        or (store in _WITH_FOLDERS and not text.startswith("/"))
+        or (local and host != "")
+        or (store not in _WITH_FOLDERS and (empty_or_dot or not host or text.startswith("//")))
+    )
+    return _Address(store, host, tuple(one for one in pieces if one not in ("", ".")), doubtful)
+
+
+def _is_prefix(folder: _Address, path: _Address) -> bool:
+    if folder.doubtful or path.doubtful or (folder.store, folder.host) != (path.store, path.host):
+        return False
+    # The root of a disk is the folder of everything and of no table.
+    if not folder.parts and folder.store in _WITH_FOLDERS:
+        return False
+    count = len(folder.parts)
+    return len(path.parts) > count and path.parts[:count] == folder.parts
+
+
+def _is_equal(one: _Address, other: _Address) -> bool:
+    return not one.doubtful and not other.doubtful and one == other

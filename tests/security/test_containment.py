@@ -1,0 +1,146 @@
+"""Whether a file lies below a folder: certain, or nothing is deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from floe_iceberg.containment import file_key, is_inside, is_same, may_overlap
+
+INSIDE = [
+    ("/lake/t/data/a.parquet", "/lake/t"),
+    ("/lake/t/data/a.parquet", "/lake/t/"),
+    ("file:/lake/t/a", "/lake/t"),
+    ("file:///lake/t/a", "file:/lake/t"),
+    ("file://localhost/lake/t/a", "file:///lake/t/"),
+    ("FILE:///lake/t/a", "file:///lake/t"),
+    ("file:///lake//t/./a", "file:///lake/t"),
+    ("s3://bucket/t/a", "s3a://bucket/t"),
+    ("s3n://bucket/t/a", "s3://bucket/t/"),
+    ("s3://bucket/t/a", "s3://bucket"),
+    ("s3://bucket/t/city=a%2Fb/x.parquet", "s3://bucket/t"),
+    ("file:///lake/a b%20c/x", "file:///lake/a b%20c"),
+    ("file:///lake/t/left#1?.parquet", "file:///lake/t"),
+    ("hdfs://name:8020/t/a", "hdfs://name:8020/t"),
+    ("abfss://box@account/t/a", "abfs://box@account/t"),
+]
+OUTSIDE = [
+    # Another folder whose name begins alike, the folder itself, its parent.
+    ("/lake/ab", "/lake/a"),
+    ("s3://bucket/ab/x", "s3://bucket/a"),
+    ("s3://bucket-2/a/x", "s3://bucket/a"),
+    ("/lake/a", "/lake/a"),
+    ("s3://bucket", "s3://bucket"),
+    ("/lake", "/lake/a"),
+    # Out of the folder, in words or encoded.
+    ("/lake/a/../b/x", "/lake/a"),
+    ("/lake/a/%2e%2e/b/x", "/lake/a"),
+    ("/lake/a/..%2Fb/x", "/lake/a"),
+    ("s3://bucket/a/../b/x", "s3://bucket/a"),
+    ("s3://bucket/a/./x", "s3://bucket/a"),
+    ("s3://bucket/a//x", "s3://bucket/a"),
+    ("s3://bucket//a/x", "s3://bucket/a"),
+    # In again: a link on the way would lead elsewhere.
+    ("/lake/b/../a/x", "/lake/a"),
+    ("/lake/a/x", "/lake/b/../a"),
+    # Only another reading has it inside.
+    ("/lake/A/x", "/lake/a"),
+    ("/lake/a b/x", "/lake/a%20b"),
+    ("/lake/a%20b/x", "/lake/a b"),
+    ("/lake/%61/x", "/lake/a"),
+    # Other stores and hosts.
+    ("s3://bucket/a/x", "gs://bucket/a"),
+    ("s3://bucket/a/x", "/bucket/a"),
+    ("bucket/a/x", "s3://bucket/a"),
+    ("file://host/lake/a/x", "/lake/a"),
+    ("hdfs://other/t/a", "hdfs://name/t"),
+    # No folder, no absolute path, no store.
+    ("/lake/a/x", "/"),
+    ("lake/a/x", "lake/a"),
+    ("file:lake/a/x", "file:lake/a"),
+    ("s3:///a/x", "s3:///a"),
+    ("/lake/a/x\x00y", "/lake/a"),
+    ("/lake/a/x\\..\\y", "/lake/a"),
+    ("", "/lake/a"),
+    ("/lake/a/x", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "folder"), INSIDE)
+def test_a_file_below_a_folder_is_inside(path: str, folder: str) -> None:
+    assert is_inside(path, folder)
+    assert may_overlap(path, folder)
+
+
+@pytest.mark.parametrize(("path", "folder"), OUTSIDE)
+def test_a_file_that_is_not_certainly_below_a_folder_is_outside(path: str, folder: str) -> None:
+    assert not is_inside(path, folder)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/lake/A/x", "/lake/a"),
+        ("/lake/a b/x", "/lake/a%20b"),
+        ("/lake/b/../a/x", "/lake/a"),
+        ("s3a://bucket/a//x", "s3://bucket/a/x"),
+        ("s3://bucket/a/./x", "s3://bucket/a"),
+        ("/lake/caf\u00e9", "/lake/cafe\u0301/x"),
+        ("/lake", "file:/lake/t"),
+    ],
+)
+def test_places_that_one_reading_has_overlap_may_overlap(one: str, other: str) -> None:
+    assert may_overlap(one, other)
+    assert may_overlap(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("/lake/a", "/lake/ab"), ("s3://b/x", "s3://c/x"), ("/lake/a/x", "/lake/a/y")]
+)
+def test_places_apart_in_every_reading_do_not_overlap(one: str, other: str) -> None:
+    assert not may_overlap(one, other)
+
+
+def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "file").touch()
+    (tmp_path / "alias").symlink_to(tmp_path / "real" / "file")
+    keys = {file_key(str(one)) for one in (tmp_path / "real/file", tmp_path / "link/file", tmp_path / "alias")}
+    assert len(keys) == 1
+
+
+def test_the_same_place_is_the_same_however_it_is_written() -> None:
+    assert is_same("s3a://bucket/t/", "s3://bucket/t")
+    assert is_same("file:/lake/t", "/lake/t/")
+    assert not is_same("/lake/T", "/lake/t")
+    assert not is_same("/lake/b/../t", "/lake/t")
+
+
+NAMES = st.text(st.characters(exclude_characters="/\\\x00", exclude_categories=["Cs"]), min_size=1, max_size=6)
+PARTS = st.lists(st.one_of(NAMES, st.sampled_from(["..", ".", "", "%2e%2e", "%2F", "a", "A", "a%20b"])), max_size=5)
+STORES = st.sampled_from(["", "file:", "file://", "file://localhost", "s3://b", "s3a://b", "gs://b", "hdfs://n"])
+
+
+@given(STORES, PARTS, STORES, PARTS)
+def test_what_is_inside_is_inside_in_every_reading(first: str, path: list[str], second: str, folder: list[str]) -> None:
+    one, other = f"{first}/{'/'.join(path)}", f"{second}/{'/'.join(folder)}"
+    if is_inside(one, other):
+        assert ".." not in [piece for part in path for piece in part.split("/")]
+        assert may_overlap(one, other)
+        assert not is_inside(other, one)
+        assert not is_same(one, other)
+        assert file_key(one).startswith(file_key(other))
+
+
+@given(STORES, st.lists(st.from_regex(r"[a-z=0-9_-]{1,6}", fullmatch=True), min_size=1, max_size=4), NAMES)
+def test_a_plain_child_is_inside_however_its_name_is_spelt(store: str, folder: list[str], name: str) -> None:
+    place = f"{store}/{'/'.join(folder)}"
+    child = quote(name, safe="")
+    assert is_inside(f"{place}/{child}", place) is (name not in (".", ".."))
+    assert not is_inside(place, f"{place}/{child}")
+    assert not is_inside(f"{place}{child}/x", place)
