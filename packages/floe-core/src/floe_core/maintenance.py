@@ -16,6 +16,7 @@ from floe_core.words import counted
 __all__ = [
     "CompactReport",
     "ExpireReport",
+    "KeptFile",
     "ManifestsReport",
     "MismatchError",
     "OrphansReport",
@@ -35,6 +36,18 @@ class Step(str, Enum):
     ORPHANS = "orphans"
 
 
+class KeptFile(BaseModel):
+    """A file that is not deleted, because it is not certain that it is the table's own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
 class Report(BaseModel, ABC):
     """What a step did to one table, compared with the table and its files afterwards."""
 
@@ -46,6 +59,7 @@ class Report(BaseModel, ABC):
     seconds: float = 0.0
     files_removed: tuple[str, ...] = Field(default=(), description="what is gone from the store, under its location")
     bytes_freed: int = 0
+    not_removed: tuple[KeptFile, ...] = Field(default=(), description="what was left in the store, and why")
 
     @abstractmethod
     def told(self) -> str:
@@ -75,7 +89,8 @@ class ExpireReport(Report):
 
     def told(self) -> str:
         aged = f", {counted(len(self.refs), 'ref')} aged out" if self.refs else ""
-        return f"{counted(len(self.snapshots), 'snapshot')} and {counted(len(self.files_removed), 'file')} gone{aged}"
+        gone = f"{counted(len(self.snapshots), 'snapshot')} and {counted(len(self.files_removed), 'file')} gone{aged}"
+        return f"{gone}{_left(self)}"
 
 
 class CompactReport(Report):
@@ -114,7 +129,8 @@ class OrphansReport(Report):
     found: tuple[str, ...] = ()
 
     def told(self) -> str:
-        return f"{len(self.found)} found" if self.dry_run else f"{counted(len(self.files_removed), 'file')} removed"
+        done = f"{len(self.found)} found" if self.dry_run else f"{counted(len(self.files_removed), 'file')} removed"
+        return f"{done}{_left(self)}"
 
 
 class StatisticsReport(Report):
@@ -125,3 +141,7 @@ class StatisticsReport(Report):
 
     def told(self) -> str:
         return f"of snapshot {self.snapshot_id}" if self.path else "nothing to count"
+
+
+def _left(report: Report) -> str:
+    return f", {counted(len(report.not_removed), 'file')} not removed" if report.not_removed else ""

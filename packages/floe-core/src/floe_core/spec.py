@@ -290,6 +290,9 @@ class SparkConfig(Settings):
         return self
 
 
+_FOLDER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/*[^/]|(?![A-Za-z][A-Za-z0-9+.-]+:).*[^/.]", re.DOTALL)
+
+
 class TablesConfig(Settings):
     """Defaults for the tables Floe creates."""
 
@@ -298,6 +301,21 @@ class TablesConfig(Settings):
         default=False, description="store all assets in default_namespace, each under the last part of its key"
     )
     properties: dict[str, Text] = Field(default_factory=dict)
+    owned_locations: tuple[str, ...] = Field(
+        default=(),
+        description="addresses outside of the warehouse at and below which maintenance and purge may delete files of "
+        "tables, such as s3://bucket/place; a path without a scheme is relative to floe.yaml",
+    )
+
+    @field_validator("owned_locations")
+    @classmethod
+    def _check_owned_locations(cls, locations: tuple[str, ...]) -> tuple[str, ...]:
+        for one in locations:
+            if not is_reference(one) and not _FOLDER.match(one):
+                raise ValueError(f"owned_locations: {one!r} is no folder; write s3://bucket/place, or a path")
+            if ".." in one.split("/"):
+                raise ValueError(f"owned_locations: {one!r} has '..' in it; write the folder's own path")
+        return locations
 
 
 def _check_module(name: str) -> str:

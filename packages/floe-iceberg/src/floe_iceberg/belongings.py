@@ -1,0 +1,157 @@
+"""Which files belong to a table, so that Floe may delete them; and of every other one, why not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from floe_core.maintenance import KeptFile
+from floe_core.redaction import is_credential_key
+from floe_iceberg.containment import is_inside, is_local, is_same, local_path
+from floe_iceberg.writer_files import has_file_type, is_metadata_name, is_statistics_name, is_writer_name
+
+__all__ = ["Belongings", "Homes", "is_metadata_file", "metadata_folders", "owned_location"]
+
+_DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+_METADATA_PATH = "write.metadata.path"
+# PyIceberg cuts an address off there, and would delete another file.
+_CUT_OFF = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:.*[?#;]", re.DOTALL)
+
+
+@runtime_checkable
+class _Vended(Protocol):
+    """Files that are reached by what a catalog server vended."""
+
+    vended: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Where the tables of a project lie: below its warehouse, and at or below the locations that floe.yaml declares."""
+
+    warehouse: str
+    owned: tuple[str, ...] = ()
+
+    def problem(self, table: Table) -> str:
+        """Why nothing at the table's location is Floe's to delete; empty if it is."""
+        location = table.location()
+        if _CUT_OFF.match(location):
+            return f"the table's location {location} has a character (? # ;) that engines read differently"
+        if self._has(location):
+            return ""
+        # The keys that a server vends open what the server could delete itself; this machine's disk is none of it.
+        if not is_local(location) and isinstance(table.io, _Vended) and any(map(is_credential_key, table.io.vended)):
+            return ""
+        if is_same(location, self.warehouse):
+            return f"the table's location is the warehouse itself, {self.warehouse}, where all other tables lie"
+        return (
+            f"the table's location {location} is neither below the warehouse {self.warehouse} nor declared in "
+            f"tables.owned_locations of floe.yaml"
+        )
+
+    def _has(self, location: str) -> bool:
+        if is_inside(location, self.warehouse) and _is_really_inside(location, self.warehouse):
+            return True
+        return any(
+            is_same(location, one) or (is_inside(location, one) and _is_really_inside(location, one))
+            for one in self.owned
+        )
+
+
+def owned_location(said: str, root: Path) -> str:
+    """A location of tables.owned_locations as an address; a relative one starts from the project."""
+    return said if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", said) else str(root.resolve() / said)
+
+
+def metadata_folders(metadata: TableMetadata) -> tuple[str, ...]:
+    """Where the table's metadata lies, if that is below its own location."""
+    asked = metadata.properties.get(_METADATA_PATH)
+    own = f"{metadata.location.rstrip('/')}/metadata"
+    return (own, asked) if asked and is_inside(asked, metadata.location) else (own,)
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """The rule for the files of one table.
+
+    Args:
+        referenced: Files that other tables have in their metadata, each with the name of one of them.
+    """
+
+    table: Table
+    homes: Homes
+    referenced: Mapping[str, str] = field(default_factory=dict)
+
+    def kept(self, files: Iterable[str]) -> tuple[KeptFile, ...]:
+        """Those of the table's own files that must not be deleted, with the reason."""
+        problem = self.homes.problem(self.table)
+        reasons = ((path, problem or self.reason(path)) for path in sorted(files))
+        return tuple(KeptFile(path=path, reason=reason) for path, reason in reasons if reason)
+
+    def reason(self, path: str) -> str:
+        """Why a file that the table's metadata names is not deleted; empty if it is the table's own."""
+        location, name = self.table.location(), path.rpartition("/")[2]
+        if path in self.referenced:
+            return f"'{self.referenced[path]}' uses it too"
+        if _CUT_OFF.match(path):
+            return "its address has a character (? # ;) that engines read differently"
+        if not is_inside(path, location) and not self._is_declared(path, name):
+            return f"it lies outside of the table's location {location}, or its address can be read in two ways"
+        if is_inside(path, location) and not _is_really_inside(path, location):
+            return "it is reached through a link"
+        if not has_file_type(name) or (path in self._statistics() and not is_statistics_name(name)):
+            return "it has no name that Iceberg gives to files of a table"
+        if name.endswith((".json", ".gz")) and not any(is_inside(path, one) for one in self.metadata_folders()):
+            return "it is called like metadata and lies outside of the table's metadata folder"
+        return ""
+
+    def _is_declared(self, path: str, name: str) -> bool:
+        """Did a writer put it into a location that floe.yaml declares, as tables with write.data.path have it?"""
+        places = [one for one in self.homes.owned if is_inside(path, one) and _is_really_inside(path, one)]
+        return bool(places) and is_writer_name(name, in_metadata=False)
+
+    def orphan_reason(self, path: str) -> str:
+        """Why a file below the location that nothing leads to is not taken for an orphan; empty if it is one."""
+        name = path.rpartition("/")[2]
+        in_metadata = any(is_inside(path, one) for one in self.metadata_folders())
+        if not in_metadata and not any(is_inside(path, one) for one in self._data_folders()):
+            return "it lies outside of the table's data and metadata folders"
+        if not is_writer_name(name, in_metadata=in_metadata):
+            return "no Iceberg writer gives such a name"
+        if path in self.referenced:
+            return f"'{self.referenced[path]}' uses it"
+        return "" if _is_really_inside(path, self.table.location()) else "it is reached through a link"
+
+    def metadata_folders(self) -> tuple[str, ...]:
+        return metadata_folders(self.table.metadata)
+
+    def _data_folders(self) -> tuple[str, ...]:
+        location = self.table.location()
+        asked = (self.table.properties.get(key) for key in _DATA_PATHS)
+        return (f"{location.rstrip('/')}/data", *(one for one in asked if one and is_inside(one, location)))
+
+    def _statistics(self) -> set[str]:
+        metadata = self.table.metadata
+        return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+
+
+def is_metadata_file(path: str, metadata: TableMetadata) -> bool:
+    """Is it certainly one of the table's own metadata files, by its folder and name?"""
+    within = any(is_inside(path, one) and _is_really_inside(path, one) for one in metadata_folders(metadata))
+    return within and not _CUT_OFF.match(path) and is_metadata_name(path.rpartition("/")[2])
+
+
+def _is_really_inside(path: str, folder: str) -> bool:
+    """On a local disk: does no link below the folder lead elsewhere? Elsewhere there are no links."""
+    here, place = local_path(path), local_path(folder)
+    if here is None or place is None:
+        return True
+    below = os.path.relpath(os.path.normpath(here), os.path.normpath(place))
+    return os.path.realpath(here) == os.path.normpath(os.path.join(os.path.realpath(place), below))  # noqa: PTH118
