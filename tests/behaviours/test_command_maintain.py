@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.lakes import ORPHAN, began_earlier
 
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
@@ -117,9 +118,10 @@ def worn(shop: Shop) -> Shop:
     shop.write("silver.calm")
     shop.write("gold.shared", said={"gc.enabled": "false"})
     shop.write("gold.wrong", said={"floe.maintenance.expire.older-than": "nonsense"})
-    orphan = shop.folder("silver.customers") / "data" / "stray.parquet"
+    orphan = shop.folder("silver.customers") / "data" / ORPHAN
     orphan.write_bytes(b"x" * 5000)
-    os.utime(orphan, (0, 0))
+    os.utime(orphan, (86_400, 86_400))
+    began_earlier(shop.folder("silver.customers"), days=(time.time() - 1) / 86_400)
     time.sleep(1.1)
     return shop
 

@@ -18,7 +18,7 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from tests.catalogs import rest_settings, side_lake
 from tests.engines import BY_DAY, ArrowEngine, Engine, day, days, events, live_files, rows_of
 from tests.faults.proxy import Answer, FaultProxy, Forward, answered, dropped, fault_proxy, never_arrived
-from tests.lakes import open_manager
+from tests.lakes import ORPHAN, began_earlier, open_manager
 from tests.servers.seaweedfs import SeaweedFS
 
 from floe_core.errors import (
@@ -31,8 +31,9 @@ from floe_core.errors import (
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.policy import CompactionStrategy
 from floe_iceberg import IcebergTableManager, leases
+from floe_iceberg.containment import canonical
 from floe_iceberg.leases import LEASE, LeaseHeldError, _Lease, holder_of, leased
-from floe_iceberg.listing import canonical, list_files
+from floe_iceberg.listing import list_files
 from floe_iceberg.refs import commit_refs
 from floe_iceberg.retention import of_ms
 from floe_spark import Lake
@@ -255,6 +256,9 @@ def test_statistics_are_there_and_say_how_many_values_differ(engine: Engine, tab
         lake.tables.compute_statistics(table, columns=["nope"])
 
 
+WRITE = "0d9b3a52-5a0e-4a1f-8c1b-7f2e9f3c4d10"
+
+
 @pytest.fixture
 def planted(catalog: Lake, request: pytest.FixtureRequest) -> Callable[..., str]:
     """Put a file beside those of a table, and let it look old."""
@@ -265,6 +269,8 @@ def planted(catalog: Lake, request: pytest.FixtureRequest) -> Callable[..., str]
         with loaded.io.new_output(location).create() as out:
             out.write(b"nobody needs this")
         set_back(catalog, request, location, age)
+        log = loaded.metadata.metadata_log
+        set_back(catalog, request, log[0].metadata_file if log else loaded.metadata_location, timedelta(days=60))
         return canonical(location)
 
     return plant
@@ -287,9 +293,9 @@ def test_orphans_are_told_first_and_then_removed(
     for one in (table, other):
         catalog.tables.write_data(one, events(0, 1), mode="append", partition_by=BY_DAY)
         catalog.tables.write_data(one, events(0, note="v2"), mode="overwrite", slice=days(0))
-    orphans = {planted(table, "data/at_day=2026-01-01/left.parquet"), planted(table, "metadata/left-m0.avro")}
-    young = planted(table, "data/at_day=2026-01-01/being-written.parquet", age=timedelta(hours=30))
-    theirs = planted(other, "data/left.parquet")
+    orphans = {planted(table, f"data/at_day=2026-01-01/{ORPHAN}"), planted(table, f"metadata/{WRITE}-m0.avro")}
+    young = planted(table, f"data/at_day=2026-01-01/00001-0-{WRITE}.parquet", age=timedelta(hours=30))
+    theirs = planted(other, f"data/{ORPHAN}")
     # Files of the table itself may be as old as they like.
     for path in live_files(catalog, table).popitem()[1]:
         set_back(catalog, request, path, timedelta(days=30))
@@ -310,11 +316,12 @@ def test_orphans_are_told_first_and_then_removed(
 def test_the_files_of_a_write_that_failed_are_orphans_a_day_later(lake: Lake, table: TableIdentifier) -> None:
     lake.tables.write_data(table, events(0), mode="append")
     location = Path(canonical(lake.tables.load_table(table).location()))
-    (location / "data" / "half.parquet").write_bytes(b"x")
+    (location / "data" / ORPHAN).write_bytes(b"x")
     assert lake.tables.remove_orphans(table, 1, dry_run=False).files_removed == ()
+    began_earlier(location)
     moment = time.time() - timedelta(hours=25).total_seconds()
-    os.utime(location / "data" / "half.parquet", (moment, moment))
-    assert lake.tables.remove_orphans(table, 1, dry_run=False).files_removed == (str(location / "data/half.parquet"),)
+    os.utime(location / "data" / ORPHAN, (moment, moment))
+    assert lake.tables.remove_orphans(table, 1, dry_run=False).files_removed == (str(location / "data" / ORPHAN),)
 
 
 @pytest.mark.parametrize("where", ["the same place", "below", "above"])

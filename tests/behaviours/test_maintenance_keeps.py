@@ -15,13 +15,14 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from tests.behaviours.test_maintenance_run import AT_ONCE, expire_now, one, set_back, store, untidy, with_policy
 from tests.engines import events, rows_of
+from tests.lakes import ORPHAN, began_earlier
 
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import MismatchError, Step
 from floe_core.records import read_records, records_path
+from floe_iceberg.containment import canonical
 from floe_iceberg.health import findings, look
-from floe_iceberg.listing import canonical
 from floe_spark import Lake
 from floe_spark.maintenance import Maintenance, Outcome
 from floe_spark.maintenance import expire as expire_module
@@ -183,12 +184,14 @@ def test_a_location_written_in_another_way_is_the_same_place(at_once: Lake, tabl
 
 def test_what_a_link_leads_to_is_no_orphan(at_once: Lake, table: TableIdentifier, tmp_path: Path) -> None:
     untidy(at_once, table)
-    mine = plant(tmp_path / "archive" / "mine.parquet")
-    (folder_of(at_once, table) / "data" / "old").symlink_to(mine.parent)
+    mine = plant(tmp_path / "archive" / ORPHAN)
+    link = folder_of(at_once, table) / "data" / "old"
+    link.symlink_to(mine.parent)
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
-    assert (outcome.outcome, "is reached through a link" in outcome.skipped[0][1]) == (Outcome.REFUSED, True)
-    with pytest.raises(FloeStorageError, match=r"mine.parquet.* is reached through a link.*nothing was deleted"):
-        at_once.tables.remove_orphans(table, dry_run=False)
+    assert (outcome.outcome, outcome.files_removed) == (Outcome.DONE, 1)
+    assert [(one.path, one.reason) for one in outcome.not_removed] == [
+        (str(link / ORPHAN), "it is reached through a link")
+    ]
     assert mine.exists()
 
 
@@ -197,8 +200,9 @@ def test_what_a_link_leads_to_is_no_orphan(at_once: Lake, table: TableIdentifier
 
 def test_files_of_odd_names_are_counted_as_they_are_removed(at_once: Lake, table: TableIdentifier) -> None:
     untidy(at_once, table, orphan=False)
+    began_earlier(folder_of(at_once, table))
     data = folder_of(at_once, table) / "data"
-    odd = [plant(data / name) for name in ("left#1.parquet", "que?.parquet", "a b%20é.parquet", "plain.parquet")]
+    odd = [plant(data / name / ORPHAN) for name in ("left#1", "que?", "a b%20é", "plain")]
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
     assert [path for path in odd if path.exists()] == []
     assert set(outcome.reports[0].files_removed) == {str(path) for path in odd}
@@ -210,8 +214,9 @@ def test_live_files_below_a_path_written_in_another_way_are_no_orphans(at_once: 
     with at_once.tables.load_table(table).transaction() as changes:
         changes.set_properties({"write.data.path": f"{place}//x/..//data"})
     at_once.tables.write_data(table, pa.table({"id": [1]}), mode="append")
-    nobodys = plant(folder_of(at_once, table) / "data" / "nobodys.parquet")
+    nobodys = plant(folder_of(at_once, table) / "data" / ORPHAN)
     age_all(folder_of(at_once, table))
+    began_earlier(folder_of(at_once, table))
     plan = next(iter(Maintenance(at_once).plan([table], [Step.ORPHANS])))
     assert [step.files for step in plan.steps] == [1]  # type: ignore[union-attr]
     outcome = one(list(Maintenance(at_once).run([table], [Step.ORPHANS])))
@@ -226,9 +231,10 @@ def test_an_idle_table_is_left_alone_although_leases_leave_versions_of_metadata_
     for number in range(6):
         at_once.tables.write_data(table, events(number), mode="append", properties=few if not number else None)
     age_all(folder_of(at_once, table))
+    began_earlier(folder_of(at_once, table))
     assert one(list(Maintenance(at_once).run([table], [Step.ORPHANS]))).outcome is Outcome.NOTHING
     # Together with others they go.
-    plant(folder_of(at_once, table) / "data" / "nobodys.parquet")
+    plant(folder_of(at_once, table) / "data" / ORPHAN)
     assert one(list(Maintenance(at_once).run([table], [Step.ORPHANS]))).files_removed > 1
 
 

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.table import Table
 from tests.catalogs import side_lake
 from tests.engines import BY_DAY, days, events, rows_of
+from tests.lakes import ORPHAN, began_earlier
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
@@ -21,8 +22,9 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import Step
 from floe_core.records import read_records, records_path
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.containment import canonical, canonical_set
 from floe_iceberg.leases import holder_of
-from floe_iceberg.listing import canonical, canonical_set, list_files
+from floe_iceberg.listing import list_files
 from floe_iceberg.reachable import present_files
 from floe_spark import Lake
 from floe_spark.maintenance import Maintenance, Outcome
@@ -55,10 +57,11 @@ def untidy(tables: IcebergTableManager, table: TableIdentifier) -> Path:
             tables.create_tag(table, "audit")
             tables.create_branch(table, "trial")
     tables.write_data(table, events(0, note="last"), mode="overwrite", slice=days(0))
-    orphan = Path(canonical(tables.load_table(table).location())) / "data" / "nobodys.parquet"
+    orphan = Path(canonical(tables.load_table(table).location())) / "data" / ORPHAN
     orphan.write_bytes(b"x")
     old = time.time() - timedelta(days=4).total_seconds()
     os.utime(orphan, (old, old))
+    began_earlier(tables.load_table(table).location())
     return orphan
 
 

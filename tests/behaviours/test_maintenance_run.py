@@ -13,16 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.engines import BY_DAY, days, events, rows_of
-from tests.lakes import open_manager
+from tests.lakes import ORPHAN, began_earlier, open_manager
 
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ExpireReport, Step
 from floe_core.policy import MaintenanceConfig
 from floe_core.records import Recorder, read_records, records_path
+from floe_iceberg.containment import canonical
 from floe_iceberg.health import Light, findings, look
 from floe_iceberg.leases import leased
-from floe_iceberg.listing import canonical, list_files
+from floe_iceberg.listing import list_files
 from floe_iceberg.upkeep import TablePlan
 from floe_spark import Lake
 from floe_spark.maintenance import Maintenance, Outcome, TableOutcome
@@ -59,8 +60,9 @@ def untidy(lake: Lake, table: TableIdentifier, *, orphan: bool = True) -> str:
     for number in range(4):
         lake.tables.write_data(table, events(0, 1, note=f"v{number}"), mode="append", partition_by=BY_DAY)
     lake.tables.write_data(table, events(0, note="last"), mode="overwrite", slice=days(0))
-    path = Path(canonical(lake.tables.load_table(table).location())) / "data" / "nobodys.parquet"
+    path = Path(canonical(lake.tables.load_table(table).location())) / "data" / ORPHAN
     if orphan:
+        began_earlier(lake.tables.load_table(table).location())
         path.write_bytes(b"x" * 100)
         old = time.time() - timedelta(days=4).total_seconds()
         os.utime(path, (old, old))
@@ -353,7 +355,8 @@ def test_orphans_that_are_still_there_or_needed_are_an_error(
 ) -> None:
     orphan = untidy(at_once, table)
     needed = next(iter(at_once.tables.scan(table).plan_files())).file.file_path
-    for found, words in ((orphan, "are still there"), (needed, "that the table needs"), ("/elsewhere/x", "elsewhere")):
+    lies = ((orphan, "are still there"), (needed, "that the table needs"), ("/elsewhere/x", "were not asked about"))
+    for found, words in lies:
         rows = [{"orphan_file_location": found}]
         monkeypatch.setattr(orphans_module, "call", lambda *_args, rows=rows, **_named: rows)
         with pytest.raises(FloeStorageError, match=words):
@@ -441,8 +444,9 @@ def test_files_that_another_table_wrote_here_once_are_no_orphans(at_once: Lake, 
         changes.remove_properties("write.data.path")
     for path in Path(canonical(place)).rglob("*.parquet"):
         set_back(path)
-    with pytest.raises(FloeStorageError, match=f"belongs to '{other}', so it is no orphan"):
-        at_once.tables.remove_orphans(table, dry_run=False)
+    report = at_once.tables.remove_orphans(table, dry_run=False)
+    assert [Path(one).name for one in report.files_removed] == [ORPHAN]
+    assert {one.reason for one in report.not_removed} == {f"'{other}' uses it"}
     assert at_once.tables.scan(other).to_arrow().num_rows == 10
     at_once.tables.drop_table(other)
 
@@ -492,8 +496,12 @@ def test_somebody_who_writes_during_an_expiry_makes_no_error(
 
 
 @pytest.mark.full
-def test_files_that_lay_elsewhere_once_make_no_error(at_once: Lake, table: TableIdentifier, tmp_path: Path) -> None:
+def test_files_that_lay_elsewhere_once_make_no_error(
+    at_once: Lake, table: TableIdentifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = tmp_path / "elsewhere"
+    owned = at_once.tables.config.model_copy(update={"owned_locations": (str(elsewhere),)})
+    monkeypatch.setattr(at_once.tables, "config", owned)
     said = {"write.data.path": f"file://{elsewhere}"}
     at_once.tables.write_data(table, events(0), mode="append", properties=said)
     with at_once.tables.load_table(table).transaction() as changes:

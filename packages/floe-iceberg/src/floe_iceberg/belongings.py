@@ -13,14 +13,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from floe_core.maintenance import KeptFile
-from floe_core.redaction import is_credential_key
-from floe_iceberg.containment import is_inside, is_local, is_same, local_path
+from floe_iceberg.containment import is_inside, is_same, local_path
 from floe_iceberg.writer_files import has_file_type, is_metadata_name, is_statistics_name, is_writer_name
 
 __all__ = ["Belongings", "Homes", "is_metadata_file", "metadata_folders", "owned_location"]
 
 _DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 _METADATA_PATH = "write.metadata.path"
+# What a catalog server vends to open a store, by the schemes of the store.
+_STORE_KEYS = {
+    "s3": ("s3.secret-access-key",),
+    "g": ("gcs.oauth2.token",),
+    "abfs": ("adls.sas-token",),
+    "wasb": ("adls.sas-token",),
+}
 # PyIceberg cuts an address off there, and would delete another file.
 _CUT_OFF = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:.*[?#;]", re.DOTALL)
 
@@ -46,8 +52,7 @@ class Homes:
             return f"the table's location {location} has a character (? # ;) that engines read differently"
         if self._has(location):
             return ""
-        # The keys that a server vends open what the server could delete itself; this machine's disk is none of it.
-        if not is_local(location) and isinstance(table.io, _Vended) and any(map(is_credential_key, table.io.vended)):
+        if isinstance(table.io, _Vended) and _is_opened_by(location, table.io.vended):
             return ""
         if is_same(location, self.warehouse):
             return f"the table's location is the warehouse itself, {self.warehouse}, where all other tables lie"
@@ -63,6 +68,15 @@ class Homes:
             is_same(location, one) or (is_inside(location, one) and _is_really_inside(location, one))
             for one in self.owned
         )
+
+
+def _is_opened_by(location: str, vended: Mapping[str, object]) -> bool:
+    """Are the files reached by keys that the server vended? Those open nothing that it could not delete itself.
+
+    Never on this machine's disk, nor where the project's own keys would be used.
+    """
+    keys = next((keys for scheme, keys in _STORE_KEYS.items() if location.lower().startswith(scheme)), ())
+    return any(one.startswith(key) for one in vended for key in keys)
 
 
 def owned_location(said: str, root: Path) -> str:

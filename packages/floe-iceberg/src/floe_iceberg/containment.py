@@ -20,7 +20,6 @@ __all__ = [
     "file_key",
     "file_keys",
     "is_inside",
-    "is_local",
     "is_same",
     "local_path",
     "may_overlap",
@@ -84,10 +83,6 @@ def _key(path: str, folders: dict[str, str]) -> str:
     rooted = text.startswith("/")
     parts = os.path.normpath(unquote(text)).strip("/")
     return ("/" if rooted else "") + unicodedata.normalize("NFC", parts).casefold()
-
-
-def is_local(path: str) -> bool:
-    return local_path(path) is not None
 
 
 def local_path(path: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -18,7 +18,7 @@ from tenacity import Retrying, stop_after_attempt
 from floe_core.errors import DamagedFileError, FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows
-from floe_iceberg.listing import canonical, canonical_set, is_below, location_of
+from floe_iceberg.containment import file_key, file_keys, may_overlap
 from floe_iceberg.reachable import present_files
 
 __all__ = ["Neighbours", "sends_files_elsewhere"]
@@ -78,13 +78,12 @@ class _Unreadable:
         """Could it have files of this table, as far as the catalog can tell?"""
         if not self.stays or self.place is None or self.place.uuid == table.metadata.table_uuid:
             return True
-        own = location_of(table)
-        return any(is_below(one, own) or is_below(own, one) for one in (self.place.location, *self.place.paths))
+        return any(may_overlap(one, table.location()) for one in (self.place.location, *self.place.paths))
 
 
 def _place_of(name: RowName, table: Table) -> _Place:
-    paths = frozenset(canonical(table.properties[key]) for key in _PATHS if key in table.properties)
-    return _Place(name, table.metadata.table_uuid, location_of(table), paths)
+    paths = frozenset(table.properties[key] for key in _PATHS if key in table.properties)
+    return _Place(name, table.metadata.table_uuid, table.location(), paths)
 
 
 class Neighbours:
@@ -151,7 +150,7 @@ class Neighbours:
         with suppress(Exception):
             return _place_of(name, load_previous(self._catalog, name))
         folder, _, _ = version.rpartition("/metadata/")
-        return _Place(name, None, canonical(folder), frozenset()) if folder else None
+        return _Place(name, None, folder, frozenset()) if folder else None
 
     def refuse_same(self, table: Table, identifier: TableIdentifier) -> None:
         """A table can be registered twice; then the files of one name are those of the other.
@@ -176,13 +175,12 @@ class Neighbours:
     def refuse_used(self, identifier: TableIdentifier, files: Callable[[], Iterable[str]]) -> None:
         """A file may be part of a table of another catalog in the database, as one that was added to both."""
         others = [one for one in self._others(identifier)[0] if one.name.catalog is not None]
-        paths = canonical_set(files()) if others else set()
+        paths = file_keys(files()) if others else {}
         for other in others:
-            shares = any(is_below(path, other.location) for path in paths)
-            for path in (self._files(other) if shares else self._strays(other)) & paths:
+            for key in self._shared(other, paths):
                 raise FloeStorageError(
-                    f"{path} of '{identifier}' belongs to '{other}' too, in the same database; nothing was deleted. "
-                    f"Rewrite the files of one of the two tables first, or drop '{identifier}' without purge"
+                    f"{paths[key][0]} of '{identifier}' belongs to '{other}' too, in the same database; nothing was "
+                    f"deleted. Rewrite the files of one of the two tables first, or drop '{identifier}' without purge"
                 )
 
     def refuse_unreadable(self, identifier: TableIdentifier) -> None:
@@ -205,34 +203,40 @@ class Neighbours:
                     f"{type(one.reason).__name__}: {one.reason}. Nothing was deleted; "
                     f"{one.advice.format(name=name)}"
                 )
-        own = location_of(table)
+        own = file_key(table.location())
         for other in others:
-            if any(is_below(one, own) for one in (other.location, *other.paths)):
+            if any(_is_below(file_key(one), own) for one in (other.location, *other.paths)):
                 raise FloeStorageError(
                     f"files of '{other}' lie in or below the location of '{identifier}', where they would look like "
                     f"orphans; nothing was deleted. Give one of the tables another location"
                 )
 
-    def refuse_strays(self, identifier: TableIdentifier, files: Collection[str]) -> None:
-        """A file may be another table's although that one lies elsewhere: added to it, or written there once."""
-        if not files:
-            return
+    def references(self, identifier: TableIdentifier, files: Iterable[str]) -> dict[str, str]:
+        """Which of these files another table has in its metadata, although it lies elsewhere; each with its name.
+
+        A table that this user may not load is not asked, and one that is damaged only about what it had before.
+        """
+        paths = file_keys(files)
+        if not paths:
+            return {}
         others, unreadable = self._others(identifier)
-        strays = {str(other): self._strays(other) for other in others}
-        strays |= {str(name): self._known_before(name) for name in unreadable}
-        for other, paths in strays.items():
-            for path in paths.intersection(files):
-                raise FloeStorageError(
-                    f"{path} below the location of '{identifier}' belongs to '{other}', so it is no orphan; "
-                    f"nothing was deleted. Rewrite that table's files into its own location first"
-                )
+        found = {key: str(other) for other in others for key in self._shared(other, paths)}
+        for name in unreadable:
+            found |= {key: str(name) for key in self._known_before(name) & paths.keys()}
+        return {path: name for key, name in found.items() for path in paths[key]}
+
+    def _shared(self, other: _Place, keys: Mapping[str, list[str]]) -> set[str]:
+        """The keys of files that are also in the metadata of another table."""
+        location = file_key(other.location)
+        shares = any(_is_below(key, location) for key in keys)
+        return (set(file_keys(self._files(other))) if shares else self._strays(other)) & keys.keys()
 
     def _known_before(self, name: RowName) -> set[str]:
         """The files that a table that cannot be loaded had before its last commit, as far as they are not damaged."""
         if not isinstance(self._catalog, SqlCatalog):
             return set()
         try:
-            return canonical_set(present_files(load_previous(self._catalog, name), skip_damaged=True))
+            return set(file_keys(present_files(load_previous(self._catalog, name), skip_damaged=True)))
         except (NoSuchTableError, FileNotFoundError, DamagedFileError, *_HIDDEN):
             return set()
         except Exception as exc:
@@ -242,11 +246,12 @@ class Neighbours:
             ) from exc
 
     def _strays(self, place: _Place) -> set[str]:
-        """The files of a table that do not lie below its own location."""
+        """The keys of the files of a table that do not lie below its own location."""
         version = self._places[place.name][0]
         known = self._outside.get(place.name)
         if known is None or known[0] != version:
-            known = version, {path for path in self._files(place) if not is_below(path, place.location)}
+            location = file_key(place.location)
+            known = version, {key for key in file_keys(self._files(place)) if not _is_below(key, location)}
             self._outside[place.name] = known
         return known[1]
 
@@ -258,7 +263,7 @@ class Neighbours:
                     # What a damaged manifest led to is unknown; the table's own location is not deleted from.
                     table = self._load(place.name)
                     inside = place.name.catalog is None and not _may_have_strays(table.properties)
-                    found = canonical_set(present_files(table, skip_damaged=inside))
+                    found = present_files(table, skip_damaged=inside)
         except NoSuchTableError:
             return set()
         except Exception as exc:
@@ -272,3 +277,8 @@ class Neighbours:
         places, unreadable = self._look()
         own = RowName((*identifier.namespace, identifier.name))
         return [one for one in places if one.name != own], unreadable
+
+
+def _is_below(key: str, folder: str) -> bool:
+    """By `file_key`, so in any reading of the two addresses."""
+    return key == folder or key.startswith(f"{folder.rstrip('/')}/")

@@ -103,7 +103,9 @@ class PhysicalMaintenance(Tables, Protocol):
     def remove_orphans(
         self, identifier: TableName, older_than_days: float = 3, *, dry_run: bool = True
     ) -> OrphansReport:
-        """Delete files below the table's location that nothing refers to; `dry_run` only tells which.
+        """Delete files that a writer of the table left and nothing refers to; `dry_run` only lists them.
+
+        Other files below its location stay; the report lists them as `not_removed`, with the reason.
 
         Longer than the longest write takes, and never less than a day: a write's files are nobody's until it commits.
         """

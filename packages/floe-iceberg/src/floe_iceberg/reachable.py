@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from typing import TypeVar
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -16,21 +17,60 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from floe_core.errors import DamagedFileError
 
-__all__ = ["present_files", "reached_files"]
+__all__ = ["FileKind", "files_by_kind", "present_files", "reached_files"]
 
 T = TypeVar("T")
 _Skipped = tuple[type[Exception], ...]
 
 
-def present_files(table: Table, *, skip_damaged: bool = False) -> set[str]:
+class FileKind(str, Enum):
+    """What a file is to a table."""
+
+    METADATA = "metadata"
+    STATISTICS = "statistics"
+    MANIFEST_LIST = "manifest list"
+    MANIFEST = "manifest"
+    DELETES = "deletes"
+    DATA = "data"
+
+
+_Entries = dict[str, tuple[str, ...]]
+_Reached = dict[str, FileKind]
+
+
+def present_files(table: Table, *, skip_damaged: bool = False, known: _Entries | None = None) -> set[str]:
     """Every file that is part of the table: of all its snapshots, and so of all branches and tags.
 
     Args:
         skip_damaged: Leave out what only a damaged manifest or manifest list leads to, instead of raising.
+        known: The files of manifests that were read before; those that are read now are added.
     """
-    reached = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    return set(files_by_kind(table, skip_damaged=skip_damaged, known=known))
+
+
+def files_by_kind(
+    table: Table,
+    *,
+    skip_damaged: bool = False,
+    known: _Entries | None = None,
+    without: Collection[int] = (),
+) -> dict[str, FileKind]:
+    """The files that are part of the table; see `present_files`.
+
+    Args:
+        without: Ids of snapshots that are left out, as if they were expired.
+    """
+    metadata = table.metadata
+    earlier = (entry.metadata_file for entry in metadata.metadata_log)
+    reached = dict.fromkeys((table.metadata_location, *earlier), FileKind.METADATA)
+    if without:
+        stay = [one for one in metadata.snapshots if one.snapshot_id not in without]
+        counted = [one for one in metadata.statistics if one.snapshot_id not in without]
+        parts = [one for one in metadata.partition_statistics if one.snapshot_id not in without]
+        update = {"snapshots": stay, "statistics": counted, "partition_statistics": parts}
+        metadata = metadata.model_copy(update=update)
     skipped = (DamagedFileError,) if skip_damaged else ()
-    _follow(table.io, table.metadata, reached, skipped=skipped, removed=False)
+    _follow(table.io, metadata, reached, skipped=skipped, removed=False, known=known)
     return reached
 
 
@@ -41,32 +81,49 @@ def reached_files(table: Table) -> set[str]:
     there may need it.
     """
     io = table.io
-    reached = {table.metadata_location}
+    reached = {table.metadata_location: FileKind.METADATA}
     _follow(io, table.metadata, reached, skipped=())
     for entry in table.metadata.metadata_log:
-        reached.add(entry.metadata_file)
+        reached[entry.metadata_file] = FileKind.METADATA
         with suppress(FileNotFoundError):
             earlier = FromInputFile.table_metadata(io.new_input(entry.metadata_file))
             _follow(io, earlier, reached, skipped=(FileNotFoundError,))
-    return reached
+    return set(reached)
 
 
-def _follow(io: FileIO, metadata: TableMetadata, reached: set[str], *, skipped: _Skipped, removed: bool = True) -> None:
-    reached.update(one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics))
+def _follow(
+    io: FileIO,
+    metadata: TableMetadata,
+    reached: _Reached,
+    *,
+    skipped: _Skipped,
+    removed: bool = True,
+    known: _Entries | None = None,
+) -> None:
+    statistics = (one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics))
+    reached.update(dict.fromkeys(statistics, FileKind.STATISTICS))
     manifests: dict[str, ManifestFile] = {}
     for snapshot in (one for one in metadata.snapshots if one.manifest_list not in reached):
         found = _read(partial(snapshot.manifests, io), skipped=skipped)
         manifests.update({one.manifest_path: one for one in found if one.manifest_path not in reached})
-        reached.add(snapshot.manifest_list)
-    reached.update(manifests)
+        reached[snapshot.manifest_list] = FileKind.MANIFEST_LIST
+    reached.update(dict.fromkeys(manifests, FileKind.MANIFEST))
+    entries = known if known is not None else {}
 
-    def paths(manifest: ManifestFile) -> list[str]:
+    def paths(manifest: ManifestFile) -> tuple[str, ...]:
+        if manifest.manifest_path in entries:
+            return entries[manifest.manifest_path]
         # The entries that a commit removed are files as long as the snapshot before it is not expired.
-        entries = _read(partial(manifest.fetch_manifest_entry, io, discard_deleted=not removed), skipped=skipped)
-        return [entry.data_file.file_path for entry in entries]
+        found = _read(partial(manifest.fetch_manifest_entry, io, discard_deleted=not removed), skipped=skipped)
+        return tuple(entry.data_file.file_path for entry in found)
 
-    for found_paths in ExecutorFactory.get_or_create().map(paths, manifests.values()):
-        reached.update(found_paths)
+    for manifest, files in zip(
+        manifests.values(), ExecutorFactory.get_or_create().map(paths, manifests.values()), strict=True
+    ):
+        kind = FileKind.DELETES if manifest.content is ManifestContent.DELETES else FileKind.DATA
+        reached.update(dict.fromkeys(files, kind))
+        if known is not None:
+            known[manifest.manifest_path] = files
 
 
 def _read(read: Callable[[], list[T]], *, skipped: _Skipped) -> list[T]:

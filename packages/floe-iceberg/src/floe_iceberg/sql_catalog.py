@@ -32,9 +32,9 @@ from floe_core.retry import Retry
 from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.telemetry import note, operation, warn
 from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows, tables_by_catalog
+from floe_iceberg.containment import may_overlap
 from floe_iceberg.database_retry import RetryingSqlCatalog, is_away
 from floe_iceberg.errors import sql_state, translated
-from floe_iceberg.listing import canonical, is_below, location_of
 from floe_iceberg.local_storage import LocalStoragePlugin, usable_path
 from floe_iceberg.locations import fresh_location, is_taken, taken
 from floe_iceberg.sqlite import SqliteFile
@@ -296,4 +296,4 @@ def _is_same(catalog: SqlCatalog, row: RowName, metadata: str, table: Table) -> 
         try:
             return load_previous(catalog, row).metadata.table_uuid == uuid
         except (NoSuchTableError, FileNotFoundError, DamagedFileError):
-            return is_below(canonical(metadata), location_of(table))
+            return may_overlap(metadata, table.location())

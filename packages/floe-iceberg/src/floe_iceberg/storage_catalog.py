@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyiceberg.catalog import LOCATION, Catalog, MetastoreCatalog
+from pyiceberg.catalog import LOCATION, METADATA, Catalog, MetastoreCatalog, delete_files
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io import FileIO
@@ -11,17 +11,23 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import Engine
 
 from floe_core.errors import PluginError
+from floe_core.identifiers import TableIdentifier
 from floe_core.ports import StoragePlugin
+from floe_core.telemetry import warn
+from floe_iceberg.belongings import Homes
+from floe_iceberg.containment import is_inside
 from floe_iceberg.foreign_tables import refuse_location_provider
 from floe_iceberg.locations import fresh_location, is_taken
-from floe_iceberg.purge import finish_purge
-from floe_iceberg.reachable import reached_files
+from floe_iceberg.metadata_log import deletable, dropped_from_log
+from floe_iceberg.neighbours import Neighbours
+from floe_iceberg.purge import finish_purge, plan_purge, report_kept
 
 __all__ = ["StorageCatalog", "files_of"]
 
@@ -122,8 +128,23 @@ class StorageCatalog(SqlCatalog):
         refuse_location_provider(properties, f"table '{'.'.join(table_identifier)}'")
         return super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
 
+    def _delete_old_metadata(  # type: ignore[override]  # PyIceberg's is static, and called on the catalog
+        self, io: FileIO, base: TableMetadata, metadata: TableMetadata
+    ) -> None:
+        """Delete what a commit took off the metadata log only if it is the table's own; the rest may be orphans."""
+        dropped = dropped_from_log(base, metadata)
+        at_home = is_inside(metadata.location, self.storage.get_warehouse_uri())
+        own = deletable(self, metadata, dropped) if dropped and at_home else set()
+        for path in sorted(dropped - own):
+            warn("not_removed", path=path, reason="it is not certain that it is the table's own earlier metadata")
+        delete_files(io, own, METADATA)
+
     def purge_table(self, identifier: str | Identifier) -> None:
+        """Delete the table's own files with it; what may be of others stays, and is reported in the log."""
         table = self.load_table(identifier)
-        files = reached_files(table)
+        name = TableIdentifier.from_string(".".join(table.name()))
+        homes = Homes(self.storage.get_warehouse_uri())
+        purge = plan_purge(table, name, homes, Neighbours(self, lambda: ()))
         self.drop_table(identifier)
-        finish_purge(table.io, files, ".".join(table.name()))
+        finish_purge(table.io, purge.files, name)
+        report_kept(name, purge.kept)

@@ -33,6 +33,7 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
+from floe_core.maintenance import KeptFile
 from floe_core.models import CommitStrategy, NamespaceInfo, PartitionTransform, SnapshotInfo, SortField, WriteMode
 from floe_core.plugins import create_catalog_plugin, create_storage_plugin, start, stop
 from floe_core.ports import CatalogPlugin, StoragePlugin
@@ -50,6 +51,7 @@ from floe_iceberg.arguments import (
     namespace_of,
     property_texts,
 )
+from floe_iceberg.belongings import Homes, owned_location
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import replaced, translated
 from floe_iceberg.foreign_tables import refuse_location_provider
@@ -70,7 +72,7 @@ from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.partitions import replace_spec
 from floe_iceberg.patience import ATTEMPTS, trying
 from floe_iceberg.physical import PhysicalMaintenance
-from floe_iceberg.purge import finish_purge, refuse_shared
+from floe_iceberg.purge import Purge, finish_purge, plan_purge, refuse_shared, report_kept
 from floe_iceberg.reachable import reached_files
 from floe_iceberg.registration import check_address, check_metadata_file, refusal, shown
 from floe_iceberg.scans import scan
@@ -109,6 +111,9 @@ class IcebergTableManagerConfig(BaseModel):
     table_properties: dict[str, str] = Field(
         default_factory=dict, validate_default=True, description="for new tables, over Floe's defaults"
     )
+    owned_locations: tuple[str, ...] = Field(
+        default=(), description="addresses beside the warehouse at and below which files of tables may be deleted"
+    )
 
     @field_validator("table_properties")
     @classmethod
@@ -141,7 +146,11 @@ class IcebergTableManager(PhysicalMaintenance):
         except BaseException:
             stop(storage)
             raise
-        tables = cls(catalog, storage, IcebergTableManagerConfig(table_properties=dict(artifacts.tables.properties)))
+        config = IcebergTableManagerConfig(
+            table_properties=dict(artifacts.tables.properties),
+            owned_locations=tuple(owned_location(one, artifacts.root) for one in artifacts.tables.owned_locations),
+        )
+        tables = cls(catalog, storage, config)
         tables.artifacts = artifacts
         return tables
 
@@ -489,35 +498,50 @@ class IcebergTableManager(PhysicalMaintenance):
         """The other tables of the catalog, as they are from now on when first asked about."""
         return Neighbours(self._catalog, self._namespaces.every_table)
 
-    def drop_table(self, identifier: TableName, *, purge: bool = False) -> None:
-        """Remove the table from the catalog; `purge` deletes the files that its metadata leads to, and sees them gone.
+    def homes(self) -> Homes:
+        """Where files may be deleted: the warehouse, and what floe.yaml declares as owned."""
+        return Homes(self.storage_plugin.get_warehouse_uri(), tuple(self.config.owned_locations))
 
-        A catalog server does not tell whether a table is registered a second time: purging one name takes the files
-        of the other. An SQLite or PostgreSQL catalog refuses it, whatever the name of the other table's catalog is.
+    def drop_table(self, identifier: TableName, *, purge: bool = False) -> tuple[KeptFile, ...]:
+        """Remove the table from the catalog; `purge` deletes the files that belong to it, and sees them gone.
+
+        Those are the files that its metadata leads to, below its own location, in the warehouse or a declared location,
+        that no other table of the catalog uses. Returned is what its metadata leads to besides, with the reason why it
+        was not deleted; the log has it too.
         """
         identifier = identifier_of(identifier)
         with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
             if not purge:
                 self.catalog_plugin.drop_table(str(identifier))
-                return
+                return ()
             with translated("drop_table", identifier):
                 table = self.load_table(identifier)
                 self.refuse_moved(table, identifier)
                 refuse_shared(table, identifier)
-                files = reached_files(table)
-                if isinstance(self._catalog, SqlCatalog):  # a server does not tell of its other catalogs
-                    others = self.neighbours()
+                others = self.neighbours()
+                others.refuse_same(table, identifier)
+                if isinstance(self._catalog, SqlCatalog):  # a server does not list its other catalogs
                     others.refuse_unreadable(identifier)
-                    others.refuse_used(identifier, lambda: files)
-            try:
-                self.catalog_plugin.drop_table(str(identifier), purge=True)
-            except (PermissionDeniedError, NotImplementedError) as exc:
-                raise PermissionDeniedError(
-                    f"the catalog does not delete the files of '{identifier}' ({exc}), and the table is still there. "
-                    f"Drop it without purge, or ask whoever runs the catalog to allow it"
-                ) from exc
-            finish_purge(table.io, files, identifier)
-            op.set(files=len(files))
+                    others.refuse_used(identifier, lambda: reached_files(table))
+                planned = plan_purge(table, identifier, self.homes(), others)
+            self._drop_with_files(table, identifier, planned)
+            finish_purge(table.io, planned.files, identifier)
+            report_kept(identifier, planned.kept)
+            op.set(files=len(planned.files), not_removed=len(planned.kept))
+            return planned.kept
+
+    def _drop_with_files(self, table: Table, identifier: TableIdentifier, planned: Purge) -> None:
+        """Ask the catalog to delete the files only if all of them may go: it has no way to leave some out."""
+        if planned.kept or Homes(self.storage_plugin.get_warehouse_uri()).problem(table):
+            self.catalog_plugin.drop_table(str(identifier))
+            return
+        try:
+            self.catalog_plugin.drop_table(str(identifier), purge=True)
+        except (PermissionDeniedError, NotImplementedError) as exc:
+            raise PermissionDeniedError(
+                f"the catalog does not delete the files of '{identifier}' ({exc}), and the table is still there. "
+                f"Drop it without purge, or ask whoever runs the catalog to allow it"
+            ) from exc
 
     def list_snapshots(self, identifier: TableName) -> list[SnapshotInfo]:
         """All snapshots, oldest first."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType, TimeType
@@ -13,18 +12,18 @@ from pyiceberg.types import PrimitiveType, TimeType
 from floe_core.errors import FloeError
 from floe_core.governance import FloorEnforcer, PolicyEnforcer, validated_retention
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import Step
+from floe_core.maintenance import KeptFile, Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy, policy_of
 from floe_core.words import counted
+from floe_iceberg.belongings import Homes
 from floe_iceberg.errors import translated
 from floe_iceberg.health import TableFacts, cutoff_ms, look
-from floe_iceberg.listing import canonical_set, is_hidden, list_files, location_of, refuse_links
 from floe_iceberg.neighbours import Neighbours
+from floe_iceberg.orphans import find_orphans
 from floe_iceberg.purge import GC_ENABLED, is_shared
-from floe_iceberg.reachable import present_files
 from floe_iceberg.retention import refuse_short_branches, to_ms
 
-__all__ = ["PlannedStep", "TablePlan", "orphans_of", "plan_table", "table_policy"]
+__all__ = ["PlannedStep", "TablePlan", "plan_table", "table_policy"]
 
 _METADATA = ".metadata.json"
 _MANY_METADATA_FILES = 50
@@ -46,7 +45,10 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What would be done to one table. Steps that are due and cannot be done are both in `skipped` and `refused`."""
+    """What would be done to one table. Steps that are due and cannot be done are both in `skipped` and `refused`.
+
+    `not_removed` are files below its location that nothing leads to, and that are not certainly its own.
+    """
 
     table: TableIdentifier
     policy: MaintenancePolicy
@@ -54,6 +56,7 @@ class TablePlan:
     steps: tuple[PlannedStep, ...]
     skipped: tuple[tuple[Step, str], ...] = ()
     refused: frozenset[Step] = frozenset()
+    not_removed: tuple[KeptFile, ...] = ()
 
 
 def table_policy(
@@ -83,6 +86,7 @@ def plan_table(
     now: datetime,
     only: Collection[Step],
     neighbours: Neighbours,
+    homes: Homes,
     known: TableFacts | None = None,
 ) -> TablePlan:
     """What the policy makes of what the table looks like.
@@ -90,6 +94,7 @@ def plan_table(
     Args:
         only: The steps that were asked for.
         neighbours: The other tables, which are asked only if something is to be deleted.
+        homes: Where files may be deleted.
         known: What was seen of the table before; its files are looked at again only if it has changed since.
     """
     with translated("plan", identifier):
@@ -97,6 +102,7 @@ def plan_table(
     steps: list[PlannedStep] = []
     skipped: list[tuple[Step, str]] = []
     refused: set[Step] = set()
+    not_removed: tuple[KeptFile, ...] = ()
     if not policy.enabled:
         return TablePlan(identifier, policy, facts, (), tuple((one, "the policy says enabled: false") for one in only))
     if table.current_snapshot() is None:
@@ -119,13 +125,11 @@ def plan_table(
             refused.add(step)
         elif step is Step.ORPHANS:
             with translated("plan", identifier):
-                found = orphans_of(table, identifier, older_than=now - policy.orphans.older_than)
+                orphans = find_orphans(table, identifier, homes, older_than=now - policy.orphans.older_than)
+            not_removed, found = orphans.kept, {path: one.size for path, one in orphans.found.items()}
             if not _is_worth(found):
                 continue
-            why = _refused(neighbours.refuse_below, table, identifier) or _refused(
-                partial(refuse_links, paths=found), table, identifier
-            )
-            if why:
+            if why := _refused(neighbours.refuse_below, table, identifier):
                 skipped.append((step, why))
                 refused.add(step)
             else:
@@ -139,7 +143,7 @@ def plan_table(
         skipped += [(one.step, _TIMES) for one in steps]
         refused |= {one.step for one in steps}
         steps = []
-    return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped), frozenset(refused))
+    return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped), frozenset(refused), not_removed)
 
 
 def _refused(check: Callable[[Table, TableIdentifier], None], table: Table, identifier: TableIdentifier) -> str:
@@ -194,19 +198,3 @@ def _planned(step: Step, facts: TableFacts, policy: MaintenancePolicy) -> Planne
 
 def _days(policy: MaintenancePolicy) -> str:
     return f"{policy.orphans.older_than.total_seconds() / 86400:g} days"
-
-
-def orphans_of(table: Table, identifier: TableIdentifier, *, older_than: datetime) -> dict[str, int]:
-    """The files below the table's location that nothing leads to, last changed before a moment; and their sizes."""
-    listed = list_files(table, identifier)
-    location = location_of(table)
-    fields = {field.name for spec in table.metadata.partition_specs for field in spec.fields}
-    old = {
-        path: one.size
-        for path, one in listed.items()
-        if one.modified < older_than and not is_hidden(path, location, fields)
-    }
-    if not old:
-        return {}
-    needed = canonical_set(present_files(table))
-    return {path: size for path, size in old.items() if path not in needed}

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from floe_core.errors import FloeError, FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
+from floe_iceberg.belongings import Belongings
 from floe_iceberg.purge import finish_purge
 from floe_iceberg.reachable import reached_files
 from floe_spark import Lake
@@ -96,7 +97,9 @@ class Probe:
 
     def _drop(self, table: Table) -> None:
         # Where the store cannot be reached from here, only the catalog can delete the files.
-        files = reached_files(table) if self._reached else ()
+        files = reached_files(table) if self._reached else set()
+        # A hostile server can name any file of this machine in the table's metadata.
+        files -= {one.path for one in Belongings(table, self.lake.tables.homes()).kept(files)}
         plugin = self.lake.tables.catalog_plugin
         with _needing("TABLE_DROP", "drop a table"):
             try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import SparkSession
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import (
@@ -36,22 +39,43 @@ _REASON = 500  # characters of a failure that are told
 
 
 def call(
-    lake: Lake, procedure: str, identifier: TableIdentifier, arguments: Mapping[str, str], *, small: bool = True
+    lake: Lake,
+    procedure: str,
+    identifier: TableIdentifier,
+    arguments: Mapping[str, str],
+    *,
+    small: bool = True,
+    files: Mapping[str, datetime] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows that a procedure returns; `arguments` are SQL already. `small` is for work on metadata alone."""
+    """The rows that a procedure returns; `arguments` are SQL already. `small` is for work on metadata alone.
+
+    Args:
+        files: The files that the procedure may look at, and when each was modified; passed as its file_list_view.
+    """
     # In full: a namespace may have the same name as the catalog, as `default` often has.
     catalog = lake.tables.catalog_name
     name = table_name(catalog, identifier)
-    told = ", ".join(f"{key} => {value}" for key, value in {"table": text_sql(name), **arguments}.items())
+    view = f"floe_files_{uuid.uuid4().hex}"
+    listed = {} if files is None else {"file_list_view": text_sql(view)}
+    told = ", ".join(f"{key} => {value}" for key, value in {"table": text_sql(name), **arguments, **listed}.items())
     statement = f"CALL {quoted(catalog)}.system.{procedure}({told})"
+
+    def within(spark: SparkSession) -> list[dict[str, Any]]:
+        if files is None:
+            return [row.asDict() for row in spark.sql(statement).collect()]
+        spark.sql(f"CREATE TEMPORARY VIEW {view} AS {_files_sql(files)}")
+        try:
+            return [row.asDict() for row in spark.sql(statement).collect()]
+        finally:
+            spark.catalog.dropTempView(view)
 
     def run() -> list[dict[str, Any]]:
         spark = lake.spark
         partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or "200")
         if not small or partitions <= _FEW_PARTITIONS:
-            return [row.asDict() for row in spark.sql(statement).collect()]
+            return within(spark)
         with session_with(spark, {"spark.sql.shuffle.partitions": str(_FEW_PARTITIONS)}) as session:
-            return [row.asDict() for row in session.sql(statement).collect()]
+            return within(session)
 
     try:
         return lake.patiently(run)
@@ -59,6 +83,13 @@ def call(
         raise
     except Exception as exc:
         raise _explained(exc, procedure, identifier) from exc
+
+
+def _files_sql(files: Mapping[str, datetime]) -> str:
+    """The files as a query, in SQL alone: createDataFrame would make its session the active one of the process."""
+    rows = text_sql(json.dumps([[path, str(int(at.timestamp() * 1000))] for path, at in files.items()]))
+    exploded = f"SELECT explode(from_json({rows}, 'array<array<string>>')) AS one"
+    return f"SELECT one[0] AS file_path, timestamp_millis(CAST(one[1] AS BIGINT)) AS last_modified FROM ({exploded})"  # noqa: S608
 
 
 def again_on_conflict() -> Retrying:

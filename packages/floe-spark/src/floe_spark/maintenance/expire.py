@@ -12,14 +12,17 @@ from pyiceberg.table import Table
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import ExpireReport, MismatchError
+from floe_core.maintenance import ExpireReport, KeptFile, MismatchError
 from floe_core.telemetry import operation
+from floe_iceberg.containment import canonical_set, is_inside
+from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
 from floe_iceberg.foreign_tables import refuse_for_spark
-from floe_iceberg.listing import Listed, canonical, canonical_set, is_below, list_files, location_of
+from floe_iceberg.listing import Listed, list_files
+from floe_iceberg.metadata_log import refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
 from floe_iceberg.purge import refuse_shared
-from floe_iceberg.reachable import present_files
-from floe_iceberg.retention import expiring, held_by_cursor, of_ms, refuse_short_branches, to_ms
+from floe_iceberg.reachable import FileKind, present_files
+from floe_iceberg.retention import Expiring, expiring, held_by_cursor, of_ms, refuse_short_branches, to_ms
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ def expire_snapshots(
         refuse_shared(before, identifier)
         lake.tables.refuse_moved(before, identifier)
         refuse_for_spark(before)
+        refuse_foreign_log(before, identifier)
         # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
         cutoff_ms = min(to_ms(older_than), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
         cutoff = of_ms(cutoff_ms)
@@ -69,23 +73,24 @@ def expire_snapshots(
         others.refuse_unreadable(identifier)
         others.refuse_used(identifier, lambda: present_files(before))
         files = list_files(before, identifier)
-        arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
-        (row,) = call(lake, "expire_snapshots", identifier, arguments)
+        known: dict[str, tuple[str, ...]] = {}
+        left_over: tuple[KeptFile, ...] = ()
+        foreign = foreign_files(before, identifier, going, lake.tables.homes(), others, known)
+        if foreign is None:
+            arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
+            (row,) = call(lake, "expire_snapshots", identifier, arguments)
+            counts = _counts_of(row)
+        else:  # the procedure has no way to leave them out
+            counts, left_over = _by_own_list(lake, before, identifier, going, foreign, known)
         after = lake.tables.load_table(identifier)
         _same(before, after, identifier)
         left = list_files(after, identifier)
         removed = {path: one for path, one in files.items() if path not in left}
-        counts = {
-            "data_files": row["deleted_data_files_count"],
-            "delete_files": row["deleted_position_delete_files_count"] + row["deleted_equality_delete_files_count"],
-            "manifests": row["deleted_manifest_files_count"],
-            "manifest_lists": row["deleted_manifest_lists_count"],
-            "statistics_files": row["deleted_statistics_files_count"],
-        }
         gone = {one.snapshot_id for one in before.snapshots()} - {one.snapshot_id for one in after.snapshots()}
         report = report.model_copy(
             update={
                 **counts,
+                "not_removed": left_over,
                 "snapshots": tuple(sorted(gone)),
                 "refs": tuple(sorted(going.refs - after.metadata.refs.keys())),
                 "files_removed": tuple(sorted(removed)),
@@ -93,7 +98,9 @@ def expire_snapshots(
                 "seconds": time.perf_counter() - began,
             }
         )
-        _check(before, after, identifier, report, gone=gone & going.snapshots, left=left, counted=sum(counts.values()))
+        lists = {one.manifest_list for one in before.snapshots() if one.snapshot_id in gone & going.snapshots}
+        lists -= {one.path for one in left_over}
+        _check(after, identifier, report, lists, known, left=left, counted=sum(counts.values()))
         stay = expiring(after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
         # Somebody who wrote meanwhile may have made others old enough; those were not promised.
         missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
@@ -107,28 +114,65 @@ def expire_snapshots(
         return report
 
 
+def _by_own_list(
+    lake: Lake,
+    before: Table,
+    identifier: TableIdentifier,
+    going: Expiring,
+    foreign: tuple[KeptFile, ...],
+    known: dict[str, tuple[str, ...]],
+) -> tuple[dict[str, int], tuple[KeptFile, ...]]:
+    """Forget the snapshots, then delete only files that are certainly the table's own."""
+    expire_metadata(before, going)
+    after = lake.tables.load_table(identifier)
+    _same(before, after, identifier)
+    own, failed = delete_own(before, after, foreign, known)
+    return _counts(own), (*foreign, *failed)
+
+
 def _same(before: Table, after: Table, identifier: TableIdentifier) -> None:
     if before.metadata.table_uuid != after.metadata.table_uuid:
         raise ConcurrencyConflictError(f"'{identifier}' was dropped and created anew meanwhile; look at it")
 
 
+def _counts_of(row: dict[str, int]) -> dict[str, int]:
+    return {
+        "data_files": row["deleted_data_files_count"],
+        "delete_files": row["deleted_position_delete_files_count"] + row["deleted_equality_delete_files_count"],
+        "manifests": row["deleted_manifest_files_count"],
+        "manifest_lists": row["deleted_manifest_lists_count"],
+        "statistics_files": row["deleted_statistics_files_count"],
+    }
+
+
+def _counts(files: dict[str, FileKind]) -> dict[str, int]:
+    kinds = list(files.values())
+    return {
+        "data_files": kinds.count(FileKind.DATA),
+        "delete_files": kinds.count(FileKind.DELETES),
+        "manifests": kinds.count(FileKind.MANIFEST),
+        "manifest_lists": kinds.count(FileKind.MANIFEST_LIST),
+        "statistics_files": kinds.count(FileKind.STATISTICS),
+    }
+
+
 def _check(
-    before: Table,
     after: Table,
     identifier: TableIdentifier,
     report: ExpireReport,
+    lists: set[str],
+    known: dict[str, tuple[str, ...]],
     *,
-    gone: set[int],
     left: dict[str, Listed],
     counted: int,
 ) -> None:
-    """Compare what the procedure says with the store."""
-    location, removed = location_of(before), set(report.files_removed)
-    lists = {canonical(one.manifest_list) for one in before.snapshots() if one.snapshot_id in gone}
-    still = sorted(lists & left.keys())
+    """Compare what is said to be deleted with the store; `lists` are manifest lists that must be gone."""
+    location, removed = after.location(), set(report.files_removed)
+    still = sorted(canonical_set(lists) & left.keys())
     # Earlier metadata files may go at any commit, where the table says so.
     log = {after.metadata_location, *(entry.metadata_file for entry in after.metadata.metadata_log)}
-    needed = canonical_set(present_files(after) - log)
+    present = present_files(after, known=known) - log
+    needed = canonical_set(present)
     lost = sorted(needed & removed)
     if lost:
         raise MismatchError(
@@ -142,7 +186,7 @@ def _check(
             f"refers to them: remove them with: floe maintain run --table {identifier} --only orphans",
             report,
         )
-    outside = any(not is_below(path, location) for path in needed | lists)
+    outside = any(not is_inside(path, location) for path in present | lists)
     if counted > len(removed) and not outside and not _once_elsewhere(after):
         raise MismatchError(
             f"expire_snapshots says that it deleted {counted} files of '{identifier}', and only {len(removed)} are "

@@ -10,9 +10,12 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import MismatchError, OrphansReport
 from floe_core.telemetry import operation
+from floe_iceberg.containment import canonical, file_keys
 from floe_iceberg.foreign_tables import refuse_for_spark
-from floe_iceberg.listing import canonical, canonical_set, is_below, list_files, location_of, refuse_links
+from floe_iceberg.listing import list_files
+from floe_iceberg.metadata_log import refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours
+from floe_iceberg.orphans import Orphans, find_orphans
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import present_files
 from floe_spark.maintenance.calls import call, moment_sql
@@ -47,20 +50,17 @@ def remove_orphans(
         refuse_shared(table, identifier)
         lake.tables.refuse_moved(table, identifier)
         refuse_for_spark(table)
+        refuse_foreign_log(table, identifier)
         others = neighbours or lake.tables.neighbours()
         others.refuse_below(table, identifier)
-        arguments = {"older_than": moment_sql(older_than)}
-        if not table.location().startswith("file:"):
-            # Through the table's own files: Hadoop does not know every scheme, nor the keys that a catalog vends.
-            arguments["prefix_listing"] = "true"
-        report = OrphansReport(table=str(identifier), older_than=older_than, dry_run=dry_run)
-        found = _found(lake, identifier, {**arguments, "dry_run": "true"})
-        _refuse_needed(lake, identifier, found)
-        others.refuse_strays(identifier, found)
+        orphans = find_orphans(table, identifier, lake.tables.homes(), older_than=older_than, neighbours=others)
+        report = OrphansReport(table=str(identifier), older_than=older_than, dry_run=dry_run, not_removed=orphans.kept)
+        found = _found(lake, identifier, orphans, older_than=older_than, dry_run=True)
+        _refuse_needed(lake, identifier, orphans, found)
         if dry_run or not found:
             return report.model_copy(update={"found": tuple(found), "seconds": time.perf_counter() - began})
         before = list_files(table, identifier)
-        done = _found(lake, identifier, {**arguments, "dry_run": "false"})
+        done = _found(lake, identifier, orphans, older_than=older_than, dry_run=False)
         left = list_files(table, identifier)
         removed = {path: one.size for path, one in before.items() if path in done and path not in left}
         report = report.model_copy(
@@ -82,22 +82,31 @@ def remove_orphans(
         return report
 
 
-def _found(lake: Lake, identifier: TableIdentifier, arguments: dict[str, str]) -> list[str]:
-    rows = call(lake, "remove_orphan_files", identifier, arguments)
+def _found(
+    lake: Lake, identifier: TableIdentifier, orphans: Orphans, *, older_than: datetime, dry_run: bool
+) -> list[str]:
+    """Which of the files Iceberg takes for orphans too; without `dry_run` it deletes them.
+
+    The procedure looks at no other file: it gets those that are certainly the table's own as a view.
+    """
+    if not orphans.found:
+        return []
+    files = {orphans.address(path): one.modified for path, one in orphans.found.items()}
+    arguments = {"older_than": moment_sql(older_than), "dry_run": str(dry_run).lower()}
+    rows = call(lake, "remove_orphan_files", identifier, arguments, files=files)
     return sorted(canonical(row["orphan_file_location"]) for row in rows)
 
 
-def _refuse_needed(lake: Lake, identifier: TableIdentifier, found: list[str]) -> None:
-    """Look with other eyes before anything is deleted: what PyIceberg reaches from the metadata is no orphan."""
+def _refuse_needed(lake: Lake, identifier: TableIdentifier, orphans: Orphans, found: list[str]) -> None:
+    """Look again, at the table as it is now, before anything is deleted: what PyIceberg reaches is no orphan."""
     if not found:
         return
-    table = lake.tables.load_table(identifier)
-    needed = canonical_set(present_files(table))
-    refuse_links(table, identifier, found)
-    wrong = [path for path in found if path in needed or not is_below(path, location_of(table))]
+    keys = file_keys(orphans.address(path) for path in found)
+    needed = keys.keys() & file_keys(present_files(lake.tables.load_table(identifier))).keys()
+    wrong = [path for key in needed for path in keys[key]] + [path for path in found if path not in orphans.found]
     if wrong:
         raise FloeStorageError(
-            f"Iceberg takes {len(wrong)} files for orphans of '{identifier}' that the table needs or that lie "
-            f"elsewhere, such as {wrong[0]}; nothing was deleted. Its paths may be written in two ways (s3 "
-            f"and s3a, or a moved folder)"
+            f"Iceberg takes {len(wrong)} files for orphans of '{identifier}' that the table needs or that were not "
+            f"asked about, such as {wrong[0]}; nothing was deleted. Its paths may be written in two ways (s3 and s3a, "
+            f"or a moved folder)"
         )

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeError, TableNotFoundError
 from floe_core.governance import PolicyEnforcer
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.maintenance import MismatchError, Report, Step
+from floe_core.maintenance import KeptFile, MismatchError, Report, Step
 from floe_core.policy import MaintenanceConfig, MaintenancePolicy
 from floe_core.records import Recorder, records_path
 from floe_core.redaction import redact
@@ -54,6 +54,13 @@ class TableOutcome:
     skipped: tuple[tuple[Step, str], ...] = ()
     reason: str = ""
     refused: frozenset[Step] = frozenset()
+    left: tuple[KeptFile, ...] = ()
+
+    @property
+    def not_removed(self) -> tuple[KeptFile, ...]:
+        """The files that were left in the store because they are not certainly the table's own."""
+        found = {one.path: one for one in (*self.left, *(kept for one in self.reports for kept in one.not_removed))}
+        return tuple(found.values())
 
     @property
     def is_complete(self) -> bool:
@@ -188,7 +195,10 @@ class Maintenance:
         known: TableFacts | None = None,
     ) -> TablePlan:
         now, neighbours = self._now(), self._neighbours
-        return plan_table(table, identifier, policy, now=now, only=only, neighbours=neighbours, known=known)
+        homes = self._lake.tables.homes()
+        return plan_table(
+            table, identifier, policy, now=now, only=only, neighbours=neighbours, homes=homes, known=known
+        )
 
     def _maintained(self, identifier: TableIdentifier, only: Collection[Step]) -> TableOutcome:
         plan = self._planned(identifier, only)
@@ -198,7 +208,7 @@ class Maintenance:
         repairs = plan.facts.disorder is not None
         if not plan.steps and not repairs:
             outcome = Outcome.REFUSED if plan.refused else Outcome.NOTHING
-            return TableOutcome(identifier, outcome, skipped=plan.skipped, refused=plan.refused)
+            return TableOutcome(identifier, outcome, skipped=plan.skipped, refused=plan.refused, left=plan.not_removed)
         waiting = self._waiting(identifier)
         if waiting is not None:
             return waiting
@@ -216,7 +226,9 @@ class Maintenance:
             return TableOutcome(identifier, Outcome.GONE, tuple(reports), reason=str(exc))
         except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
             return TableOutcome(identifier, Outcome.FAILED, tuple(reports), reason=_told(exc))
-        return TableOutcome(identifier, Outcome.DONE, tuple(reports), plan.skipped, refused=plan.refused)
+        return TableOutcome(
+            identifier, Outcome.DONE, tuple(reports), plan.skipped, refused=plan.refused, left=plan.not_removed
+        )
 
     def _waiting(self, identifier: TableIdentifier) -> TableOutcome | None:
         """Why nothing can be done to the table now, before Spark is started for it."""

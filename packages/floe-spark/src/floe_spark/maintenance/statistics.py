@@ -13,8 +13,9 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import StatisticsReport
 from floe_core.telemetry import operation
 from floe_iceberg.columns import no_column
+from floe_iceberg.containment import canonical
 from floe_iceberg.foreign_tables import refuse_for_spark
-from floe_iceberg.listing import canonical
+from floe_iceberg.metadata_log import refuse_foreign_log
 from floe_spark.maintenance.calls import call, text_sql
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
         before = lake.tables.load_table(identifier)
         lake.tables.refuse_moved(before, identifier)
         refuse_for_spark(before)
+        refuse_foreign_log(before, identifier)
         unknown = no_column(columns, before.schema())
         if unknown:
             raise ConfigurationError(f"columns: '{identifier}' has {unknown}. Nothing was counted")

@@ -1,0 +1,307 @@
+"""Dropping tables and committing to them deletes files of those tables only, whatever their metadata names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.lakes import open_manager
+
+from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.identifiers import TableIdentifier
+from floe_core.spec import TablesConfig
+from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
+
+T = TableIdentifier.from_string("bronze.orders")
+OTHER = TableIdentifier.from_string("bronze.other")
+ROWS = pa.table({"id": [1, 2]})
+LIMITED = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> IcebergTableManager:
+    opened = open_manager(tmp_path)
+    for _ in range(2):
+        opened.write_data(T, ROWS, mode="append")
+    return opened
+
+
+@pytest.fixture
+def thesis(tmp_path: Path) -> Path:
+    path = tmp_path / "documents" / "thesis.txt"
+    path.parent.mkdir()
+    path.write_text("years of work", encoding="utf-8")
+    return path
+
+
+def folder(manager: IcebergTableManager, table: TableIdentifier = T) -> Path:
+    return Path(manager.load_table(table).location().removeprefix("file://"))
+
+
+def change(manager: IcebergTableManager, edit: Callable[[dict[str, Any]], None], table: TableIdentifier = T) -> None:
+    """Edit the newest metadata file, as another writer of the table can."""
+    path = Path(manager.load_table(table).metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text(encoding="utf-8"))
+    edit(metadata)
+    path.write_text(json.dumps(metadata), encoding="utf-8")
+
+
+def statistics_at(path: str) -> Callable[[dict[str, Any]], None]:
+    def edit(metadata: dict[str, Any]) -> None:
+        snapshot = metadata["current-snapshot-id"]
+        sizes = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+        metadata["statistics"] = [{"snapshot-id": snapshot, "statistics-path": path, **sizes}]
+
+    return edit
+
+
+# Purge ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_purge_leaves_any_file_that_is_named_as_statistics(manager: IcebergTableManager, thesis: Path) -> None:
+    change(manager, statistics_at(thesis.as_uri()))
+    (kept,) = manager.drop_table(T, purge=True)
+    assert thesis.read_text(encoding="utf-8") == "years of work"
+    assert kept.path == thesis.as_uri()
+    assert "outside of the table's location" in kept.reason
+    assert not manager.table_exists(T)
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "data/photo.jpg", "metadata/notes.md", "data/survey.parquet"])
+def test_a_purge_leaves_documents_in_the_tables_own_folder(manager: IcebergTableManager, name: str) -> None:
+    document = folder(manager) / name
+    document.write_bytes(b"mine")
+    change(manager, statistics_at(document.as_uri()))
+    (kept,) = manager.drop_table(T, purge=True)
+    assert "no name that Iceberg gives" in kept.reason
+    assert document.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("where", ["{0}/../thesis.stats", "{0}/%2e%2e/thesis.stats", "{0}/data/x.stats?y#z.stats"])
+def test_a_purge_leaves_what_is_named_in_two_ways(manager: IcebergTableManager, where: str) -> None:
+    place = folder(manager)
+    for path in (place.parent / "thesis.stats", place / "data" / "x.stats"):
+        path.write_bytes(b"mine")
+    change(manager, statistics_at(where.format(place.as_uri())))
+    assert len(manager.drop_table(T, purge=True)) == 1
+    assert (place.parent / "thesis.stats").exists()
+    assert (place / "data" / "x.stats").exists()
+
+
+def test_a_purge_leaves_what_a_link_leads_to(manager: IcebergTableManager, tmp_path: Path) -> None:
+    target = tmp_path / "documents" / f"{uuid.uuid4()}.stats"
+    target.parent.mkdir()
+    target.write_bytes(b"mine")
+    link = folder(manager) / "metadata" / "linked"
+    link.symlink_to(target.parent)
+    change(manager, statistics_at((link / target.name).as_uri()))
+    (kept,) = manager.drop_table(T, purge=True)
+    assert kept.reason == "it is reached through a link"
+    assert target.exists()
+
+
+@pytest.mark.parametrize("purged", [T, OTHER])
+def test_a_purge_leaves_files_that_were_added_to_two_tables(
+    manager: IcebergTableManager, purged: TableIdentifier
+) -> None:
+    file = next(iter(manager.scan(T).plan_files())).file.file_path
+    manager.create_table(OTHER, ROWS.schema)
+    manager.load_table(OTHER).add_files([file])
+    stays = OTHER if purged is T else T
+    rows = manager.scan(stays).to_arrow()
+    kept = {one.path: one.reason for one in manager.drop_table(purged, purge=True)}
+    assert kept == {file: f"'{stays}' uses it too"}
+    assert manager.scan(stays).to_arrow() == rows
+
+
+def test_a_purge_leaves_added_files_outside_of_the_tables_location(
+    manager: IcebergTableManager, tmp_path: Path
+) -> None:
+    survey = tmp_path / "documents" / "survey.parquet"
+    survey.parent.mkdir()
+    pq.write_table(ROWS, survey)
+    manager.load_table(T).add_files([survey.as_uri()])
+    (kept,) = manager.drop_table(T, purge=True)
+    assert kept.path == survey.as_uri()
+    assert survey.exists()
+
+
+def registered_copy(manager: IcebergTableManager) -> TableIdentifier:
+    """The same table under another uuid, as a copy that was registered."""
+    original = Path(manager.load_table(T).metadata_location.removeprefix("file://"))
+    metadata = json.loads(original.read_text(encoding="utf-8"))
+    copy = original.with_name(f"00009-{uuid.uuid4()}.metadata.json")
+    copy.write_text(json.dumps({**metadata, "table-uuid": str(uuid.uuid4())}), encoding="utf-8")
+    manager.register_table(OTHER, copy.as_uri())
+    return OTHER
+
+
+def test_a_purge_leaves_the_files_of_a_registered_copy_with_another_uuid(manager: IcebergTableManager) -> None:
+    copy = registered_copy(manager)
+    rows = manager.scan(copy).to_arrow()
+    kept = manager.drop_table(T, purge=True)
+    assert {one.reason for one in kept} == {f"'{copy}' uses it too"}
+    assert manager.scan(copy).to_arrow() == rows
+    assert not manager.table_exists(T)
+
+
+def test_a_purge_through_a_link_to_another_tables_folder_leaves_its_files(
+    manager: IcebergTableManager, tmp_path: Path
+) -> None:
+    """A table whose location is another name of the same folder."""
+    alias = tmp_path / ".floe" / "warehouse" / "alias"
+    alias.symlink_to(folder(manager))
+    source = manager.load_table(T).metadata_location
+    text = Path(source.removeprefix("file://")).read_text(encoding="utf-8")
+    text = text.replace(str(folder(manager)), str(alias)).replace(
+        str(manager.load_table(T).metadata.table_uuid), str(uuid.uuid4())
+    )
+    twin = tmp_path / "twin" / f"00000-{uuid.uuid4()}.metadata.json"
+    twin.parent.mkdir()
+    twin.write_text(text, encoding="utf-8")
+    manager.register_table(OTHER, twin.as_uri())
+    before = {path: path.read_bytes() for path in folder(manager).rglob("*") if path.is_file()}
+    assert manager.drop_table(OTHER, purge=True)
+    assert {path: path.read_bytes() for path in folder(manager).rglob("*") if path.is_file()} == before
+
+
+def outside(manager: IcebergTableManager, place: Path) -> None:
+    manager.create_table(OTHER, ROWS.schema, properties={"location": place.as_uri()})
+    manager.write_data(OTHER, ROWS, mode="append")
+
+
+def test_a_purge_leaves_a_table_outside_of_the_warehouse(manager: IcebergTableManager, tmp_path: Path) -> None:
+    outside(manager, tmp_path / "elsewhere")
+    before = {path for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
+    kept = manager.drop_table(OTHER, purge=True)
+    assert len(kept) == len(before)
+    assert all("tables.owned_locations" in one.reason for one in kept)
+    assert {path for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()} == before
+
+
+def test_a_purge_deletes_a_table_in_a_declared_location(tmp_path: Path) -> None:
+    owned = IcebergTableManagerConfig(owned_locations=(str(tmp_path / "elsewhere"),))
+    manager = open_manager(tmp_path, owned)
+    outside(manager, tmp_path / "elsewhere" / "t")
+    assert manager.drop_table(OTHER, purge=True) == ()
+    assert [path for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()] == []
+
+
+def test_a_purge_by_the_catalog_itself_leaves_the_same_files(manager: IcebergTableManager, thesis: Path) -> None:
+    change(manager, statistics_at(thesis.as_uri()))
+    manager.catalog_plugin.drop_table(str(T), purge=True)
+    assert thesis.exists()
+    assert not manager.table_exists(T)
+
+
+@pytest.mark.parametrize(
+    ("location", "vended", "opened"),
+    [
+        ("s3://bucket/t", {"s3.secret-access-key": "x"}, True),
+        ("s3a://bucket/t", {"s3.secret-access-key": "x"}, True),
+        ("s3://bucket/t", {"token": "x", "s3.endpoint": "x"}, False),  # the project's own keys would be used
+        ("gs://bucket/t", {"s3.secret-access-key": "x"}, False),
+        ("file:///home/t", {"s3.secret-access-key": "x"}, False),
+        ("/home/t", {"s3.secret-access-key": "x"}, False),
+    ],
+)
+def test_a_server_says_where_tables_are_only_for_stores_that_it_opens(
+    manager: IcebergTableManager, location: str, vended: dict[str, str], opened: bool
+) -> None:
+    table = manager.load_table(T)
+    table.metadata = table.metadata.model_copy(update={"location": location})
+    assert manager.homes().problem(table)
+    table.io.vended = vended  # type: ignore[attr-defined]  # as the FileIO of a catalog server has it
+    assert (manager.homes().problem(table) == "") is opened
+
+
+@pytest.mark.parametrize("said", ["", "/", ".", "s3://", "a/../b", "//"])
+def test_a_declared_location_is_a_folder(said: str) -> None:
+    with pytest.raises(ValueError, match="owned_locations"):
+        TablesConfig(owned_locations=(said,))
+
+
+# Metadata that a commit deletes -------------------------------------------------------------------------------------
+
+
+def commit(manager: IcebergTableManager, times: int = 1) -> None:
+    for number in range(times):
+        with manager.load_table(T).transaction() as changes:
+            changes.set_properties({"note": str(number)})
+
+
+def log_names(path: str) -> Callable[[dict[str, Any]], None]:
+    def edit(metadata: dict[str, Any]) -> None:
+        metadata["metadata-log"] = [
+            {"metadata-file": path, "timestamp-ms": metadata["metadata-log"][0]["timestamp-ms"]}
+        ]
+
+    return edit
+
+
+def test_a_commit_deletes_no_file_that_only_the_log_names(manager: IcebergTableManager, thesis: Path) -> None:
+    with manager.load_table(T).transaction() as changes:
+        changes.set_properties(LIMITED)
+    inner = folder(manager) / "metadata" / "notes.md"
+    inner.write_text("mine", encoding="utf-8")
+    for path in (thesis, inner):
+        change(manager, log_names(path.as_uri()))
+        commit(manager, 3)
+        manager.write_data(T, ROWS, mode="append")
+        assert path.exists()
+
+
+def test_a_commit_deletes_the_tables_own_earlier_metadata(manager: IcebergTableManager) -> None:
+    with manager.load_table(T).transaction() as changes:
+        changes.set_properties(LIMITED)
+    commit(manager, 4)
+    table = manager.load_table(T)
+    kept = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
+    dropped = [path for path in (folder(manager) / "metadata").glob("*.metadata.json") if path.as_uri() not in kept]
+    assert len(dropped) <= 3  # those of before the property was set
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize("how", ["row", "log"])
+def test_a_commit_keeps_metadata_that_another_row_refers_to(manager: IcebergTableManager, how: str) -> None:
+    with manager.load_table(T).transaction() as changes:
+        changes.set_properties(LIMITED)
+    used = Path(manager.load_table(T).metadata_location.removeprefix("file://"))
+    manager.register_table(OTHER, used.as_uri())
+    if how == "log":
+        with manager.load_table(OTHER).transaction() as changes:
+            changes.set_properties({"note": "other"})
+    commit(manager, 4)
+    assert used.exists()
+    assert manager.load_table(OTHER).properties[next(iter(LIMITED))] == "true"
+
+
+def test_a_copied_folder_in_the_warehouse_is_not_purged_with_the_original(
+    manager: IcebergTableManager, tmp_path: Path
+) -> None:
+    backup = tmp_path / ".floe" / "warehouse" / "bronze" / "orders-backup"
+    shutil.copytree(folder(manager), backup)
+    before = sorted(path for path in backup.rglob("*") if path.is_file())
+    assert manager.drop_table(T, purge=True) == ()
+    assert sorted(path for path in backup.rglob("*") if path.is_file()) == before
+
+
+def test_spark_is_not_asked_to_commit_to_a_table_whose_log_names_other_files(
+    manager: IcebergTableManager, thesis: Path
+) -> None:
+    from floe_iceberg.metadata_log import refuse_foreign_log
+
+    with manager.load_table(T).transaction() as changes:
+        changes.set_properties(LIMITED)
+    refuse_foreign_log(manager.load_table(T), T)
+    change(manager, log_names(thesis.as_uri()))
+    with pytest.raises(FloeStorageError, match=r"thesis\.txt.*would delete it.*set .* to false") as refusal:
+        refuse_foreign_log(manager.load_table(T), T)
+    assert not isinstance(refusal.value, ConfigurationError)
