@@ -73,6 +73,7 @@ _ENFORCERS: WeakKeyDictionary[NodeDefinition, PolicyEnforcer] = WeakKeyDictionar
 _FRESH_SECONDS = 2.0
 # Characters of a reason.
 _LONGEST = 1000
+_LISTED = 100  # files that were not removed, in the metadata of an asset
 
 
 class MaintenanceOptions(KnownArguments, Config):
@@ -297,7 +298,8 @@ class _Run:
             return
         reason = f": {_reason(outcome)}" if _reason(outcome) else ""
         freed = f"{outcome.files_removed} files and {outcome.bytes_freed} bytes freed"
-        self._context.log.info(f"{told}{reason}; {freed}")
+        kept = f"; {len(outcome.not_removed)} files not removed" if outcome.not_removed else ""
+        self._context.log.info(f"{told}{reason}; {freed}{kept}")
 
     def _described(self, outcome: TableOutcome) -> dict[str, Any]:
         expired = sum(len(one.snapshots) for one in outcome.reports if isinstance(one, ExpireReport))
@@ -311,6 +313,10 @@ class _Run:
         }
         if outcome.table in self._files:
             described["floe/files_before"], described["floe/files_after"] = self._files[outcome.table]
+        if outcome.not_removed:
+            listed = [one.model_dump() for one in outcome.not_removed[:_LISTED]]
+            described["floe/files_not_removed"] = len(outcome.not_removed)
+            described["floe/not_removed"] = MetadataValue.json(listed)
         if _reason(outcome):
             described["floe/maintenance_reason"] = _reason(outcome)
         return described

@@ -24,7 +24,7 @@ from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
-from floe_core.maintenance import Step
+from floe_core.maintenance import KeptFile, Step
 from floe_core.redaction import redact
 from floe_core.words import counted, human_bytes
 
@@ -46,6 +46,7 @@ __all__ = [
     "done_table",
     "failure_lines",
     "health_table",
+    "kept_lines",
     "log_printer",
     "plan_lines",
     "print_findings",
@@ -56,6 +57,7 @@ __all__ = [
     "skipped_lines",
 ]
 
+_KEPT = 20  # files of a table that are named where they are not removed
 _COLOURS = {"done": "green", "failed": "red", "interrupted": "yellow", "killed": "red"}
 # What health does without where the screen is narrow, in this order; its findings tell of it where it matters.
 _LEFT_OUT = ("manifests", "skew", "partitions", "written", "deletes", "small", "bytes", "maintained", "snapshots")
@@ -284,6 +286,16 @@ def plan_lines(plan: TablePlan, only: Collection[Step]) -> Iterator[RenderableTy
         yield Padding(grid, (0, 0, 0, 2), expand=False)
     for text in skipped_lines(plan.table, plan.skipped, only):
         yield Padding(text, (0, 0, 0, 2), expand=False) if plan.steps else text
+    yield from kept_lines(plan.table, plan.not_removed)
+
+
+def kept_lines(table: TableIdentifier, kept: Sequence[KeptFile]) -> Iterator[Text]:
+    """A line for each file that is not removed, with the reason; of many, the first."""
+    for one in kept[:_KEPT]:
+        yield Text.assemble((f"{table} not removed", "yellow"), f": {redact(str(one))}")
+    if len(kept) > _KEPT:
+        more = f": {counted(len(kept) - _KEPT, 'more file')}; --json lists them all"
+        yield Text.assemble((f"{table} not removed", "yellow"), more)
 
 
 def skipped_lines(

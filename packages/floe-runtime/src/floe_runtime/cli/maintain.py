@@ -355,10 +355,11 @@ def _ending(outcome: TableOutcome, only: Sequence[Step]) -> Iterator[Any]:
     from rich.text import Text
 
     from floe_core.redaction import redact
-    from floe_runtime.console import skipped_lines
+    from floe_runtime.console import kept_lines, skipped_lines
     from floe_spark.maintenance.run import Outcome
 
     yield from skipped_lines(outcome.table, outcome.skipped, only)
+    yield from kept_lines(outcome.table, outcome.not_removed)
     if outcome.reason:
         style = "yellow" if outcome.outcome is Outcome.GONE else "red"
         yield Text(f"{outcome.table} {outcome.outcome.value}: {redact(outcome.reason)}", style=style)
@@ -372,6 +373,7 @@ def _plan_document(plan: TablePlan) -> dict[str, Any]:
             {"step": one.step.value, "reason": one.reason, "files": one.files, "bytes": one.bytes} for one in plan.steps
         ],
         "skipped": _skipped_document(plan.skipped),
+        "not_removed": [one.model_dump() for one in plan.not_removed],
         "facts": facts_document(plan.facts),
         "policy": plan.policy.model_dump(mode="json"),
     }
@@ -384,6 +386,7 @@ def _outcome_document(outcome: TableOutcome) -> dict[str, Any]:
         "reason": outcome.reason,
         "reports": [{"step": one.step.value, **one.model_dump(mode="json")} for one in outcome.reports],
         "skipped": _skipped_document(outcome.skipped),
+        "not_removed": [one.model_dump() for one in outcome.not_removed],
         "files_removed": outcome.files_removed,
         "bytes_freed": outcome.bytes_freed,
     }
