@@ -43,6 +43,7 @@ def test_the_modules_of_floe_core() -> None:
         "java",
         "json_schema",
         "jvm",
+        "loopback",
         "maintenance",
         "models",
         "plugins",

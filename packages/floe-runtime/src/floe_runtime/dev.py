@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import importlib.util
+import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,23 +15,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dagster import DagsterError, Definitions
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, FloeError
+from floe_core.loopback import is_loopback
+from floe_core.redaction import protect
 from floe_runtime.pipeline import open_pipeline
 
 __all__ = ["WebServerError", "WebUI", "open_web_ui"]
 
 _START_SECONDS = 180
 _END_SECONDS = 30
-# Nothing is reported to anybody; and Floe chose `dagster dev` and the backfill policy of its templates, not the user.
-_SETTINGS = {
-    "DAGSTER_DISABLE_TELEMETRY": "1",
-    "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded,ignore:Parameter `backfill_policy`",
-}
+# No telemetry; and the backfill policy in the templates is Floe's choice, not the user's.
+_SETTINGS = {"DAGSTER_DISABLE_TELEMETRY": "1", "PYTHONWARNINGS": "ignore:Parameter `backfill_policy`"}
+TOKEN_VARIABLE = "FLOE_DEV_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class WebServerError(FloeError):
@@ -42,6 +44,7 @@ class WebUI:
 
     address: str
     _process: subprocess.Popen[bytes]
+    token: str | None = field(default=None, repr=False)
 
     def wait(self) -> None:
         """Until somebody interrupts; WebServerError if the server ends by itself."""
@@ -59,15 +62,15 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
             "floe dev needs dagster-webserver, which is not installed: pip install 'floe-runtime[all]'"
         )
     port = _free_port(host, port)
+    token = _token(host, port)
     environment = _environment(artifacts)
-    command = [sys.executable, "-m", "dagster", "dev", "--log-level", "warning", "--host", host, "--port", str(port)]
-    command += ["--module-name", artifacts.pipeline.definitions, "--working-directory", str(artifacts.root)]
+    settings = {"module": artifacts.pipeline.definitions, "root": str(artifacts.root), "host": host, "port": port}
     with _interruptible():
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter
-            command,
+        process = subprocess.Popen(
+            [sys.executable, "-m", "floe_runtime.dev_services"],
             cwd=artifacts.root,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -75,10 +78,28 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
         output = threading.Thread(target=_pass_on, args=(process,), daemon=True)
         output.start()
         try:
-            _wait_for_answer(process, _reachable(host), port)
-            yield WebUI(_address(_reachable(host), port), process)
+            _send(process, {**settings, "token": token})
+            _wait_for_answer(process, _reachable(host), port, token)
+            yield WebUI(_address(_reachable(host), port), process, token)
         finally:
             _end(process, output)
+
+
+def _token(host: str, port: int) -> str | None:
+    """The token that every request needs: the user's, or a new one where other machines can reach the server."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given:
+        protect(given)
+        return given
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return None if all(is_loopback(str(one[4][0])) for one in found) else secrets.token_urlsafe(32)
+
+
+def _send(process: subprocess.Popen[bytes], settings: dict[str, object]) -> None:
+    """The settings go through a pipe: other users can read the arguments of a process."""
+    assert process.stdin is not None  # noqa: S101 - it was opened with a pipe
+    with suppress(BrokenPipeError), process.stdin as pipe:  # a process that has ended is reported by who waits for it
+        pipe.write(json.dumps(settings).encode())
 
 
 def _environment(artifacts: CompiledArtifacts) -> dict[str, str]:
@@ -89,7 +110,8 @@ def _environment(artifacts: CompiledArtifacts) -> dict[str, str]:
         except DagsterError as exc:
             told = " ".join(str(exc).split())
             raise ConfigurationError(f"Dagster refuses {artifacts.pipeline.definitions}: {told}") from exc
-        return {**os.environ, **_SETTINGS}
+        kept = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+        return {**kept, **_SETTINGS}
 
 
 def _free_port(host: str, port: int) -> int:
@@ -115,21 +137,21 @@ def _address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _wait_for_answer(process: subprocess.Popen[bytes], host: str, port: int) -> None:
+def _wait_for_answer(process: subprocess.Popen[bytes], host: str, port: int, token: str | None) -> None:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
             raise WebServerError(f"Dagster's web server did not start; it ended with exit code {process.returncode}")
-        if _answers(host, port):
+        if _answers(host, port, token):
             return
         time.sleep(0.2)
     raise WebServerError(f"Dagster's web server did not answer within {_START_SECONDS} seconds")
 
 
-def _answers(host: str, port: int) -> bool:
+def _answers(host: str, port: int, token: str | None) -> bool:
     connection = http.client.HTTPConnection(host, port, timeout=5)
     try:
-        connection.request("GET", "/server_info")
+        connection.request("GET", "/server_info", headers={"Authorization": f"Bearer {token}"} if token else {})
         return connection.getresponse().status == http.HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False

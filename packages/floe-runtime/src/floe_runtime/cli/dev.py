@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 
-from floe_runtime.cli.common import compile_here, environment_option, fail, project_option, tells_errors
+from floe_runtime.cli.common import compile_here, environment_option, fail, print_warning, project_option, tells_errors
 
 __all__ = ["dev"]
 
@@ -18,12 +19,16 @@ __all__ = ["dev"]
     "--port", type=click.IntRange(0, 65535), default=3000, show_default=True, help="Where to listen; 0: any free port."
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Who can reach it; the UI asks nobody for a password."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; beyond this machine every request needs the token in the printed address.",
 )
 @tells_errors
 def dev(project: Path | None, environment: str | None, port: int, host: str) -> None:
     """Open Dagster's web UI on the project, with the history of floe run; Ctrl-C ends it."""
     from floe_core.java import java_problem
+    from floe_core.loopback import is_loopback
     from floe_runtime.dev import open_web_ui
 
     artifacts = compile_here(project, environment)
@@ -32,7 +37,13 @@ def dev(project: Path | None, environment: str | None, port: int, host: str) -> 
         fail(problem, as_json=False)
     try:
         with open_web_ui(artifacts, host=host, port=port) as ui:
-            click.echo(f"{artifacts.name} in Dagster's web UI: {ui.address}")
+            if ui.token and not is_loopback(host):
+                print_warning(
+                    "other machines can reach this server, and what they send is not encrypted; "
+                    "safer: leave --host out and forward the port with ssh -L"
+                )
+            address = f"{ui.address}/?token={quote(ui.token)}" if ui.token else ui.address
+            click.echo(f"{artifacts.name} in Dagster's web UI: {address}")
             ui.wait()
     except KeyboardInterrupt:
         click.echo("stopped; a run that was under way has failed, and its writes are complete or absent", err=True)

@@ -1,0 +1,142 @@
+"""The processes of `floe dev`: Dagster's web server behind a guard, its code server and its daemon.
+
+`dagster dev` starts the same, but its web server answers every page of every origin. Run as a module, with its settings
+as JSON on standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+import yaml
+from dagster import DagsterInstance
+from dagster._cli.proxy_server_manager import ProxyServerManager
+from dagster._cli.utils import get_possibly_temporary_instance_for_cli
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget
+from dagster._serdes import serialize_value
+from dagster._utils.interrupts import setup_interrupt_handlers
+from dagster._utils.log import configure_loggers
+from dagster_webserver.app import create_app_from_workspace_process_context
+from pydantic import BaseModel
+
+from floe_runtime.request_guard import RequestGuard
+
+__all__ = ["ServiceSettings"]
+
+_LOG_LEVEL = "warning"
+_POLL_RATE_MS = 2000
+_STATEMENT_TIMEOUT_MS, _POOL_RECYCLE_SECONDS, _POOL_OVERFLOW = 15_000, 3600, 20  # as in Dagster's own command
+
+
+class ServiceSettings(BaseModel, frozen=True, extra="forbid"):
+    """What to serve, where, and to whom."""
+
+    module: str
+    root: str
+    host: str
+    port: int
+    token: str | None = None
+
+
+def serve(settings: ServiceSettings) -> int:
+    """Serve until interrupted; 1 if the daemon ends by itself."""
+    os.environ["DAGSTER_IS_DEV_CLI"] = "1"
+    os.environ["DAGSTER_verbose"] = ""  # noqa: SIM112 - Dagster spells it so
+    configure_loggers(formatter="colored", log_level=_LOG_LEVEL.upper())
+    setup_interrupt_handlers()
+    with (
+        get_possibly_temporary_instance_for_cli("floe dev") as instance,
+        _private_folder() as folder,
+        ProxyServerManager(
+            instance=instance,
+            workspace_load_target=ModuleTarget(settings.module, None, settings.root, None),
+            code_server_log_level=_LOG_LEVEL,
+        ) as code_servers,
+    ):
+        workspace = folder / "workspace.yaml"
+        workspace.write_text(yaml.dump({"load_from": code_servers.get_code_server_specs()}), encoding="utf-8")
+        with _daemon(instance, workspace) as daemon:
+            return _serve_web(settings, instance, workspace, daemon)
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Temporary files of all these processes, the code servers' sockets among them, where only this user gets in."""
+    before = os.environ.get("TMPDIR")
+    # The runs of a code server that is killed may still write into it.
+    with tempfile.TemporaryDirectory(prefix="floe-dev-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = None
+            del os.environ["TMPDIR"]
+            if before is not None:
+                os.environ["TMPDIR"] = before
+
+
+@contextmanager
+def _daemon(instance: DagsterInstance, workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", _LOG_LEVEL]
+    command += ["--code-server-log-level", _LOG_LEVEL, "--workspace", str(workspace)]
+    command += ["--instance-ref", serialize_value(instance.get_ref())]
+    # An interrupt while it still imports would print a traceback: it inherits SIGINT as ignored until it has a handler.
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(command)  # noqa: S603 - our own interpreter
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        yield process
+    finally:
+        with suppress(KeyboardInterrupt):
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+        process.kill()
+        process.wait()
+
+
+def _serve_web(
+    settings: ServiceSettings, instance: DagsterInstance, workspace: Path, daemon: subprocess.Popen[bytes]
+) -> int:
+    instance.optimize_for_webserver(_STATEMENT_TIMEOUT_MS, _POOL_RECYCLE_SECONDS, _POOL_OVERFLOW)
+    target = WorkspaceFileTarget([str(workspace)])
+    with WorkspaceProcessContext(instance, workspace_load_target=target, code_server_log_level=_LOG_LEVEL) as context:
+        app = RequestGuard(create_app_from_workspace_process_context(context, "", _POLL_RATE_MS), token=settings.token)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                host=settings.host,
+                port=settings.port,
+                log_level=_LOG_LEVEL,
+                timeout_graceful_shutdown=3,
+                server_header=False,
+            )
+        )
+
+        def end_with_the_daemon() -> None:
+            daemon.wait()
+            server.should_exit = True
+
+        threading.Thread(target=end_with_the_daemon, daemon=True).start()
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again that ended it
+            server.run()
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        sys.exit(serve(ServiceSettings.model_validate(json.load(sys.stdin))))
