@@ -121,7 +121,7 @@ def test_a_proxy_that_is_away_is_told_from_the_catalog(
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    findings = examined(rest_settings(server, uri="http://catalog.invalid"))
+    findings = examined(rest_settings(server, uri="http://catalog.invalid", catalog="  allow_insecure: true\n"))
     assert f"nothing listens at 127.0.0.1:{port}" in red(findings, "address")
     assert "HTTPS_PROXY, HTTP_PROXY and NO_PROXY" in red(findings, "address")
 

@@ -35,7 +35,7 @@ maintenance:                   # policy; namespaces may override
   compact: {target_file_size: 128MB}
   orphans: {older_than: 3d}
 pipeline: {definitions: shop.definitions}
-observability: {log_format: console, otlp_endpoint: "http://collector:4317"}
+observability: {log_format: console, otlp_endpoint: "https://collector:4317"}
 """
 
 

@@ -46,6 +46,7 @@ def test_the_modules_of_floe_core() -> None:
         "loopback",
         "maintenance",
         "models",
+        "plain_transport",
         "plugins",
         "policy",
         "ports",

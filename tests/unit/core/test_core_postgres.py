@@ -28,7 +28,8 @@ def test_an_address_is_taken_apart() -> None:
 
 def test_what_may_be_left_out_has_the_values_everybody_expects() -> None:
     found = parse("postgres://anna@h/shop")
-    assert (found.port, found.password, found.sslmode) == (5432, None, "prefer")
+    assert (found.port, found.password, found.sslmode) == (5432, None, "require")
+    assert parse("postgres://anna@localhost/shop").sslmode == "prefer"
     assert parse("postgresql://anna:@h/shop").password is None
 
 

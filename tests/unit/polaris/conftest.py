@@ -40,6 +40,7 @@ def settings(server: ScriptedServer) -> Callable[..., RestCatalogConfig]:
         given = {
             "uri": server.uri,
             "warehouse": "sales",
+            "allow_insecure": True,  # some tests name a server elsewhere, which is never reached
             "credentials": {"client_id": "floe", "client_secret": "${env:FLOE_TEST_SCRIPTED_SECRET}"},
             "retry": QUICK,
             **changed,

@@ -173,8 +173,8 @@ def test_spark_is_told_everything_that_it_needs() -> None:
     ("changed", "expected"),
     [
         (
-            {"uri": "http://other/"},
-            {"uri": "http://other", "oauth2-server-uri": "http://other/v1/oauth/tokens"},
+            {"uri": "https://other/"},
+            {"uri": "https://other", "oauth2-server-uri": "https://other/v1/oauth/tokens"},
         ),
         ({"warehouse": "my & own"}, {"warehouse": "my & own"}),
         ({"scope": "PRINCIPAL_ROLE:reader"}, {"scope": "PRINCIPAL_ROLE:reader"}),
@@ -221,7 +221,7 @@ def test_the_catalog_has_the_name_it_is_given() -> None:
 # Files -----------------------------------------------------------------------------------------------------------
 
 KEYS = {"access_key_id": "${env:FLOE_TEST_SCRIPTED_TOKEN}", "secret_access_key": "${env:FLOE_TEST_SCRIPTED_SECRET}"}
-STORE = {"bucket": "lake", "endpoint": "http://store:9000"}
+STORE = {"bucket": "lake", "endpoint": "http://store:9000", "allow_insecure": True}
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_amazon_needs_nothing_but_a_bucket(storage: Callable[..., S3StoragePlugi
         ({}, {"region": "eu-north-1"}, {"s3.region": "eu-north-1"}, {"client.region": "eu-north-1"}),
         (
             {},
-            {"endpoint": "http://store:9000"},
+            {"endpoint": "http://store:9000", "allow_insecure": True},
             {"s3.endpoint": "http://store:9000", "s3.region": "us-east-1", "s3.force-virtual-addressing": "true"},
             {"s3.endpoint": "http://store:9000", "client.region": "us-east-1"},
         ),

@@ -94,7 +94,7 @@ def test_local_jars_take_the_place_of_coordinates(tmp_path: Path) -> None:
 
 
 def test_a_remote_session_is_sent_only_what_a_session_may_set() -> None:
-    remote = conf(remote="sc://host:15002", conf={"spark.sql.ansi.enabled": "true"})
+    remote = conf(remote="sc://localhost:15002", conf={"spark.sql.ansi.enabled": "true"})
     assert remote == {"spark.sql.catalog.lake": WORLD["spark.sql.catalog.lake"], "spark.sql.ansi.enabled": "true"}
 
 

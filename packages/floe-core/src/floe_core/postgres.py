@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
+from floe_core.loopback import is_loopback
 from floe_core.redaction import protect
 from floe_core.references import references_in
 
@@ -34,7 +35,7 @@ class PostgresAddress:
     port: int
     database: str
     password: str | None = field(default=None, repr=False)
-    sslmode: str = "prefer"
+    sslmode: str = "require"
     sslrootcert: Path | None = None
 
     @classmethod
@@ -44,15 +45,15 @@ class PostgresAddress:
         if found is None or problem is not None:
             raise ValueError(problem)
         options = dict(parse_qsl(found["options"] or ""))
-        password = unquote(found["password"] or "")
+        password, host = unquote(found["password"] or ""), found["host"].strip("[]")
         protect(password)
         return cls(
             user=unquote(found["user"]),
-            host=found["host"].strip("[]"),
+            host=host,
             port=int(found["port"] or 5432),
             database=unquote(found["database"]),
             password=password or None,
-            sslmode=options.get("sslmode", "prefer"),
+            sslmode=options.get("sslmode") or ("prefer" if is_loopback(host) else "require"),
             sslrootcert=root / options["sslrootcert"] if "sslrootcert" in options else None,
         )
 
@@ -92,7 +93,7 @@ def _options_problem(text: str) -> str | None:
     unknown = [key for key in options if key not in _OPTIONS]
     if unknown:
         return f"unknown option {unknown[0]!r} after the database; both engines know {' and '.join(_OPTIONS)}"
-    mode, authorities = options.get("sslmode", "prefer"), options.get("sslrootcert")
+    mode, authorities = options.get("sslmode", "require"), options.get("sslrootcert")
     if references_in(mode):
         return None
     if mode not in _SSL_MODES:

@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from floe_core.catalog_name import CATALOG_NAME, CatalogName
 from floe_core.identifiers import Name
+from floe_core.plain_transport import plain_http_problem, plain_spark_problem
 from floe_core.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, OrphanPolicy
 from floe_core.postgres import is_postgres, postgres_problem
 from floe_core.references import is_reference
@@ -48,6 +49,20 @@ __all__ = [
     "TablesConfig",
     "conf_problem",
 ]
+
+
+_ALLOW_INSECURE = "allow an unencrypted connection to another machine; credentials and data are readable on the way"
+
+
+class _Reachable(Settings):
+    """Settings of a server that may be reached without encryption."""
+
+    allow_insecure: bool = Field(default=False, description=_ALLOW_INSECURE)
+
+    def _check_transport(self, *problems: str | None) -> None:
+        found = [one for one in problems if one is not None]
+        if found and not self.allow_insecure:
+            raise ValueError("; ".join(found))
 
 
 class RetryConfig(Settings):
@@ -119,7 +134,7 @@ class ResponseLimits(Settings):
     depth: int = Field(default=100, ge=1, description="brackets inside of each other in an answer's JSON")
 
 
-class RestCatalogConfig(CatalogConfig):
+class RestCatalogConfig(CatalogConfig, _Reachable):
     """Any Iceberg REST catalog."""
 
     type: Literal["rest"] = "rest"
@@ -175,6 +190,9 @@ class RestCatalogConfig(CatalogConfig):
                 raise ValueError(f"{name}: write an address that starts with https:// (or http:// for a local server)")
             if name == "uri" and re.search(r"[?#]", address):
                 raise ValueError("uri: leave out what follows ? or #; a catalog's address has a path and nothing more")
+        self._check_transport(
+            plain_http_problem("uri", self.uri), plain_http_problem("oauth2_server_uri", self.oauth2_server_uri)
+        )
         return self
 
 
@@ -200,7 +218,7 @@ class LocalStorageConfig(StorageConfig):
     path: str = Field(default=".floe/warehouse", min_length=1)
 
 
-class S3StorageConfig(StorageConfig):
+class S3StorageConfig(StorageConfig, _Reachable):
     """S3 and what speaks like it."""
 
     type: Literal["s3"] = "s3"
@@ -223,6 +241,7 @@ class S3StorageConfig(StorageConfig):
             raise ValueError("endpoint: write https://host:port (or http:// for a local store), and nothing more")
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("access_key_id and secret_access_key belong together: give both or none")
+        self._check_transport(plain_http_problem("endpoint", self.endpoint))
         return self
 
 
@@ -273,7 +292,7 @@ def _check_conf_key(key: str) -> str:
     return key
 
 
-class SparkConfig(Settings):
+class SparkConfig(_Reachable):
     """Where Spark runs. A master starts Spark from here, a remote is a Spark Connect server."""
 
     master: str | None = None
@@ -287,6 +306,7 @@ class SparkConfig(Settings):
             raise ValueError("master and remote exclude each other: keep one")
         if self.remote and not is_reference(self.remote) and not self.remote.startswith("sc://"):
             raise ValueError("remote: write the Spark Connect server as sc://host:15002")
+        self._check_transport(plain_spark_problem("remote", self.remote))
         return self
 
 
@@ -330,12 +350,17 @@ class PipelineConfig(Settings):
     definitions: Annotated[str, AfterValidator(_check_module)] = "definitions"
 
 
-class ObservabilityConfig(Settings):
+class ObservabilityConfig(_Reachable):
     """Where logs and traces go."""
 
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     otlp_endpoint: str | None = None
+
+    @model_validator(mode="after")
+    def _check_endpoint(self) -> Self:
+        self._check_transport(plain_http_problem("otlp_endpoint", self.otlp_endpoint))
+        return self
 
 
 class FloeSpec(Settings):

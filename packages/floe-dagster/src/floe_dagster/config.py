@@ -27,6 +27,7 @@ class IcebergIOManagerConfig(KnownArguments):
 
     project: str = Field(default="dagster", description="the name of the project, recorded in the tables it owns")
     catalog_uri: str
+    allow_insecure: bool = Field(default=False, description="allow http:// to a catalog on another machine")
     warehouse: str
     catalog_type: Literal["polaris", "rest"] = "polaris"
     default_namespace: str = "public"
@@ -60,6 +61,7 @@ class IcebergIOManagerConfig(KnownArguments):
             )
             catalog = kind(
                 uri=self.catalog_uri,
+                allow_insecure=self.allow_insecure,
                 warehouse=self.warehouse,
                 scope=self.scope,
                 credentials=credentials,
