@@ -12,6 +12,7 @@ from pydantic import PrivateAttr, ValidationError
 
 from floe_core.disk import writing
 from floe_core.errors import ConfigurationError
+from floe_core.private_files import create_private, make_folder, narrow
 from floe_core.spec import FloeSpec
 
 __all__ = ["CONTRACT_VERSION", "CompiledArtifacts", "contract_path"]
@@ -58,16 +59,18 @@ class CompiledArtifacts(FloeSpec):
         """
         path, content = contract_path(self.root, self.environment), self.to_bytes()
         with writing(path):
+            narrow(self.root)
             if not path.is_file() or path.read_bytes() != content:
                 self._replace(path, content)
         return path
 
     @staticmethod
     def _replace(path: Path, content: bytes) -> None:
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         # A name of its own: two writers that shared one would rename each other's file away, or half of it into place.
         staged = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
+            create_private(staged)
             staged.write_bytes(content)
             staged.replace(path)
         finally:

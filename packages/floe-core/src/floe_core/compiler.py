@@ -18,6 +18,7 @@ from floe_core.artifacts import CompiledArtifacts
 from floe_core.documents import Document, KeyPath, dotted, read_document
 from floe_core.errors import ConfigurationError, Problem
 from floe_core.identifiers import check_name
+from floe_core.ownership import refuse_foreign_project
 from floe_core.plugins import PluginType, registry
 from floe_core.redaction import is_credential_key
 from floe_core.references import is_reference, malformed_reference, references_in, uri_password
@@ -44,10 +45,11 @@ class Compilation:
 
 
 def find_project(start: Path | None = None) -> Path:
-    """The folder of the nearest floe.yaml, here or above."""
+    """The folder of the nearest floe.yaml, here or above; refused if it belongs to another user."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / SPEC_FILE).is_file():
+            refuse_foreign_project(folder, SPEC_FILE)
             return folder
     raise ConfigurationError(f"no {SPEC_FILE} in {here} or above; create a project with: floe init NAME")
 

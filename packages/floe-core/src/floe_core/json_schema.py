@@ -9,6 +9,7 @@ from typing import Any
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.disk import writing
+from floe_core.private_files import create_private, make_folder
 from floe_core.spec import FloeSpec
 
 __all__ = ["contract_schema", "schema_path", "spec_schema", "write_spec_schema"]
@@ -51,6 +52,7 @@ def write_spec_schema(root: Path) -> Path:
     text = json.dumps(spec_schema(), indent=2, sort_keys=True) + "\n"
     with writing(path):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(exist_ok=True)
+            make_folder(path.parent)
+            create_private(path)
             path.write_text(text, encoding="utf-8")
     return path

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.maintenance import Report, Step
+from floe_core.private_files import make_folder
 from floe_core.redaction import redact
 
 __all__ = ["Record", "Recorder", "read_records", "records_path"]
@@ -77,8 +78,8 @@ class Recorder:
             error=redact(error) if error else None,
         )
         line = record.model_dump_json(exclude_defaults=True) + "\n"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        make_folder(self.path.parent)
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             left = line.encode() if self._ends_whole() else b"\n" + line.encode()
             while left:  # a line with many files may be more than is taken at once

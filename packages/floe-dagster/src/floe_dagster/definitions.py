@@ -15,6 +15,7 @@ from floe_core.artifacts import CompiledArtifacts, contract_path
 from floe_core.compiler import SPEC_FILE, is_stale
 from floe_core.errors import ConfigurationError
 from floe_core.governance import PolicyEnforcer
+from floe_core.ownership import refuse_foreign_project
 from floe_dagster.arguments import refuse_unknown
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, stored_assets
@@ -66,6 +67,7 @@ def _find(project: Path | None) -> Path:
     here = (project or Path.cwd()).resolve()
     for folder in (here,) if project else (here, *here.parents):
         if contract_path(folder, environment).is_file() or (folder / SPEC_FILE).is_file():
+            refuse_foreign_project(folder, SPEC_FILE)
             return folder
     raise ConfigurationError(f"no {SPEC_FILE} in {here} or above; create a project with: floe init NAME")
 

@@ -11,6 +11,7 @@ from floe_core import __version__
 from floe_core.errors import ConfigurationError
 from floe_core.plugins import FLOE_API_VERSION
 from floe_core.ports import FileIO, HealthStatus, PluginMetadata, StoragePlugin
+from floe_core.private_files import make_folder
 from floe_core.references import resolve_model
 from floe_core.spec import LocalStorageConfig
 
@@ -48,7 +49,7 @@ class LocalStoragePlugin(StoragePlugin):
         return usable_path(self._root / resolve_model(self._config, root=self._root).path)
 
     def startup(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
 
     def health_check(self) -> HealthStatus:
         if not self.path.is_dir():

@@ -11,6 +11,7 @@ from typing import ClassVar
 from sqlalchemy import Engine, create_engine
 
 from floe_core.jvm import SQLITE_JDBC
+from floe_core.private_files import STATE_FOLDER, create_private, make_folder
 
 __all__ = ["BUSY_SECONDS", "SqliteFile"]
 
@@ -29,7 +30,9 @@ class SqliteFile:
         return str(self.path)
 
     def open(self) -> Engine:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
+        if STATE_FOLDER in self.path.parts:
+            create_private(self.path)
         with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as connection:
             # Readers go on while one process writes; the setting stays with the file.
             connection.execute("PRAGMA journal_mode=WAL")

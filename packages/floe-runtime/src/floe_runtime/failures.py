@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterEventType
 
+from floe_core.private_files import create_private, make_folder
 from floe_core.redaction import redact
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def write_log(pipeline: Pipeline, run_id: str) -> Path | None:
     folder = pipeline.artifacts.root / ".floe" / "logs"
     path = folder / f"run-{run_id}.log"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        create_private(path)
         path.write_text(redact("".join(_log_lines(pipeline, run_id))), encoding="utf-8")
         kept = sorted(folder.glob("run-*.log"), key=lambda one: one.stat().st_mtime)
     except OSError:

@@ -24,6 +24,7 @@ from floe_core.catalog_name import CATALOG_NAME
 from floe_core.errors import ConfigurationError, FloeError
 from floe_core.plugins import create_orchestrator_plugin, start, stop
 from floe_core.ports import OrchestratorPlugin
+from floe_core.private_files import make_folder, narrow
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
 from floe_runtime.failures import Place, place_in
 
@@ -94,7 +95,10 @@ def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
         with _inside(artifacts), _dagster_home(artifacts) as home, _orchestrator(artifacts) as orchestrator:
             definitions = _load(artifacts, orchestrator)
             with DagsterInstance.from_config(str(home)) as instance:
-                yield Pipeline(artifacts, definitions, instance)
+                try:
+                    yield Pipeline(artifacts, definitions, instance)
+                finally:
+                    narrow(artifacts.root)  # Dagster creates its databases as the umask says
 
 
 def load_definitions(artifacts: CompiledArtifacts) -> Definitions:
@@ -168,7 +172,7 @@ def _history_of(artifacts: CompiledArtifacts) -> Path:
     mark = home / "catalog.json"
     if mark.is_file() and mark.read_text(encoding="utf-8") != told:
         home = home.with_name(f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}")
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     (home / "catalog.json").write_text(told, encoding="utf-8")
     return home
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+from floe_core.private_files import make_folder
+
 __all__ = ["KEPT", "new_log"]
 
 # Processes that run at the same time have one each, so more than the runs that somebody looks back at.
@@ -15,7 +17,7 @@ KEPT = 20
 
 def new_log(latest: Path) -> Path:
     """An empty file beside `latest`, which becomes a link to it; only this user may read it."""
-    latest.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(latest.parent)
     if latest.is_file() and not latest.is_symlink():  # written before each process had a file of its own
         with suppress(FileNotFoundError):  # another process renamed it
             latest.rename(latest.with_name(f"{latest.stem}-0.log"))
