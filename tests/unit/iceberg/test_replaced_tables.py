@@ -30,7 +30,7 @@ DATA = pa.table({"n": [1], "note": ["x"]}, SCHEMA)
 class Overtaken(IcebergTableManager):
     """After its next look at the table, somebody else does something."""
 
-    meanwhile: Callable[[], None] | None = None
+    meanwhile: Callable[[], object] | None = None
 
     def load_table(self, identifier: TableName) -> Table:
         table = super().load_table(identifier)

@@ -181,7 +181,7 @@ def test_a_purge_of_a_table_that_another_catalog_registered_too_is_refused(tmp_p
     other = bare(tmp_path, "default")
     other.create_namespace("bronze")
     other.register_table("bronze.orders", manager.load_table(ORDERS).metadata_location)
-    drop: dict[str, Callable[[], None]] = {
+    drop: dict[str, Callable[[], object]] = {
         "manager": lambda: manager.drop_table(ORDERS, purge=True),
         "plugin": lambda: manager.catalog_plugin.drop_table(str(ORDERS), purge=True),
     }
