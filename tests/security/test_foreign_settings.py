@@ -20,7 +20,7 @@ from floe_core.errors import ConfigurationError, FloeError
 from floe_iceberg import IcebergTableManager
 
 CALLED: list[tuple[Any, ...]] = []
-OWN = "storage: {type: s3, bucket: lake, endpoint: 'http://own.example:9000', region: eu-north-1}\n"
+OWN = "storage: {type: s3, bucket: lake, endpoint: 'https://own.example:9000', region: eu-north-1}\n"
 
 
 def planted(*arguments: Any) -> None:
@@ -169,7 +169,7 @@ def test_table_properties_say_nothing_about_the_store(hostile: HostileCatalog, o
     clean = files(opened())
     hostile.properties = STORE
     assert files(opened()) == clean
-    assert clean["s3.endpoint"] == "http://own.example:9000"
+    assert clean["s3.endpoint"] == "https://own.example:9000"
 
 
 @pytest.mark.parametrize("where", ["defaults", "overrides", "config", "credentials"])
@@ -203,7 +203,7 @@ def test_vended_credentials_bring_the_settings_of_their_store_and_no_others(
 
 def test_credentials_of_one_store_do_not_move_another(hostile: HostileCatalog, opened: Open) -> None:
     hostile.config = {"gcs.oauth2.token": "vended", "s3.endpoint": "http://evil.example:9000"}
-    assert files(opened())["s3.endpoint"] == "http://own.example:9000"
+    assert files(opened())["s3.endpoint"] == "https://own.example:9000"
 
 
 def test_a_table_does_not_bring_a_token_of_its_own(hostile: HostileCatalog, opened: Open) -> None:
