@@ -222,7 +222,7 @@ few = settings(
 CONFIG = {"defaults": {}, "overrides": {"prefix": "lake"}, "endpoints": None}
 
 
-@settings(few, max_examples=60)
+@settings(few, max_examples=40)
 @given(st.data())
 def test_no_settings_of_a_server_touch_anything(fuzzed: Fuzzed, data: st.DataObject) -> None:
     config = {"defaults": data.draw(properties), "overrides": data.draw(properties)}
@@ -233,7 +233,7 @@ def test_no_settings_of_a_server_touch_anything(fuzzed: Fuzzed, data: st.DataObj
     check(fuzzed, config, {"namespaces": [["ns"]]}, listed("t"), table)
 
 
-@settings(few, max_examples=60)
+@settings(few, max_examples=40)
 @given(st.data())
 def test_no_answer_of_a_server_raises_anything_but_a_floe_error(fuzzed: Fuzzed, data: st.DataObject) -> None:
     config = data.draw(st.one_of(st.just(CONFIG), mutated({**CONFIG, "endpoints": ["GET /v1/{prefix}/namespaces"]})))
@@ -243,7 +243,7 @@ def test_no_answer_of_a_server_raises_anything_but_a_floe_error(fuzzed: Fuzzed, 
     check(fuzzed, config, namespaces, tables, table)
 
 
-@settings(few, max_examples=150)
+@settings(few, max_examples=100)
 @given(st.data())
 def test_no_metadata_of_a_table_raises_anything_but_a_floe_error(fuzzed: Fuzzed, data: st.DataObject) -> None:
     table = {**fuzzed.table, "metadata": data.draw(mutated(fuzzed.table["metadata"]))}

@@ -21,7 +21,15 @@ _PROCESSES = (
     "os.spawn",
     "pty.spawn",
 )
-_OTHERS = ("shutil.rmtree", "shutil.move", "shutil.copyfile", "webbrowser.open", "ctypes.dlopen", "code.__new__")
+_OTHERS = (
+    "exec",
+    "shutil.rmtree",
+    "shutil.move",
+    "shutil.copyfile",
+    "webbrowser.open",
+    "ctypes.dlopen",
+    "code.__new__",
+)
 # Codecs and the lazy parts of libraries that were loaded already.
 _EXPECTED_IMPORTS = ("encodings", "pyiceberg", "pyarrow", "pydantic", "urllib3", "requests", "idna", "floe_", "fsspec")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -58,8 +66,13 @@ def watching(address: tuple[str, int]) -> Iterator[list[str]]:
     if not _INSTALLED:
         sys.addaudithook(_hook)
         _INSTALLED = True
-    _SEEN, _ADDRESS = [], address
+    seen: list[str] = []
+    _SEEN, _ADDRESS = seen, address
+    loaded = set(sys.modules)
     try:
-        yield _SEEN
+        yield seen
     finally:
         _SEEN = None
+        # importlib.import_module raises no event, only the import statement does.
+        new = sorted(name for name in set(sys.modules) - loaded if not name.startswith(_EXPECTED_IMPORTS))
+        seen.extend(f"module {name}" for name in new)
