@@ -1,4 +1,4 @@
-"""Settings that servers and tables send are data: PyIceberg imports nothing, and asks nobody, because of them."""
+"""Settings that servers and tables send are data: PyIceberg imports nothing and asks no other host because of them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_server_says_nothing_about_a_store_that_it_does_not_vend_credentials_f
 
 
 @pytest.mark.parametrize("where", ["config", "credentials"])
-def test_credentials_that_nobody_asked_for_are_not_used(hostile: HostileCatalog, opened: Open, where: str) -> None:
+def test_credentials_that_were_not_asked_for_are_not_used(hostile: HostileCatalog, opened: Open, where: str) -> None:
     without = "  access_delegation: none\n"
     clean = files(opened(without))
     plant(hostile, where, STORE)

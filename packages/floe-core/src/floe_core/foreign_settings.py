@@ -81,7 +81,7 @@ _ICEBERGS_FILE_IOS: Final = (
     "org.apache.iceberg.gcp.gcs.GCSFileIO",
     "org.apache.iceberg.io.ResolvingFileIO",
 )
-# What Java may be told and PyIceberg has no use for. The project's own warehouse was asked for already.
+# Settings for Java that PyIceberg does not use. The project's own warehouse was asked for already.
 _JAVA_ONLY: dict[str, _Check] = {
     "warehouse": lambda _value: True,
     "snapshot-loading-mode": lambda value: value.lower() == "all",  # refs would hide the writes that were done already

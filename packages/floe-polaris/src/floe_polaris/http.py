@@ -57,8 +57,9 @@ class _Limited(HTTPAdapter):
         limit_time(self.poolmanager, self._limits)
 
     def proxy_manager_for(self, proxy: str, **named: Any) -> Any:
+        known = proxy in self.proxy_manager
         manager = super().proxy_manager_for(proxy, **named)
-        if not proxy.lower().startswith("socks"):  # those have connections of their own
+        if not known and not proxy.lower().startswith("socks"):  # those have connections of their own
             limit_time(manager, self._limits)
         return manager
 

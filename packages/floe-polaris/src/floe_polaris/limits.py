@@ -48,8 +48,8 @@ def read_body(response: requests.Response, limits: ResponseLimits) -> None:
         for piece in response.iter_content(_PIECE):
             size += len(piece)
             if size > limits.response_bytes:
-                said = f"answered with more than {limits.response_bytes / _MB:,.4g} MB"
-                _refuse(said, "response_bytes", method=method, server=server)
+                problem = f"answered with more than {limits.response_bytes / _MB:,.4g} MB"
+                _refuse(problem, "response_bytes", method=method, server=server)
             pieces.append(piece)
     except BaseException:
         response.close()
@@ -57,8 +57,8 @@ def read_body(response: requests.Response, limits: ResponseLimits) -> None:
     body = b"".join(pieces)
     response._content = body  # as requests itself keeps it
     if _is_deeper(body, limits.depth):
-        said = f"answered with JSON that is nested more than {limits.depth} levels deep"
-        _refuse(said, "depth", method=method, server=server)
+        problem = f"answered with JSON that is nested more than {limits.depth} levels deep"
+        _refuse(problem, "depth", method=method, server=server)
 
 
 def _is_deeper(body: bytes, most: int) -> bool:
@@ -85,11 +85,11 @@ class Listing:
         self._bytes += len(response.content)
         server = address(response.url)
         if self._pages > self._limits.pages:
-            said = f"lists in more than {self._limits.pages:,} pages"
-            _refuse(said, "pages", method=None, server=server)
+            problem = f"lists in more than {self._limits.pages:,} pages"
+            _refuse(problem, "pages", method=None, server=server)
         if self._bytes > self._limits.response_bytes:
-            said = f"lists in pages of more than {self._limits.response_bytes / _MB:,.4g} MB together"
-            _refuse(said, "response_bytes", method=None, server=server)
+            problem = f"lists in pages of more than {self._limits.response_bytes / _MB:,.4g} MB together"
+            _refuse(problem, "response_bytes", method=None, server=server)
 
 
 # Time ---------------------------------------------------------------------------------------------------------------
