@@ -16,6 +16,9 @@ __all__ = ["Document", "KeyPath", "dotted", "read_document"]
 
 KeyPath = tuple[str, ...]
 
+# How many values the aliases of a file may repeat in all.
+MAX_REPEATED = 10_000
+
 # What a section is where it does not say; an overlay that says so does not replace it.
 _DEFAULT_TYPES = {"catalog": "sql", "storage": "local"}
 
@@ -82,10 +85,37 @@ def read_document(path: Path) -> Document:
             ]
         )
     try:
+        _refuse_multiplied(node, path.name)
         document.data = _Reader(document).mapping(node, ())
     except RecursionError:
         raise ConfigurationError.of([Problem("the file is nested too deeply", path.name)]) from None
     return document
+
+
+def _refuse_multiplied(root: yaml.Node, file: str) -> None:
+    """Refuse aliases that repeat more than MAX_REPEATED values: a file of a kilobyte could stand for billions."""
+    sizes: dict[int, int] = {}  # how many values a node stands for, its aliases written out
+
+    def size(node: yaml.Node) -> int:
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        sizes[id(node)] = 1  # for a value that contains itself, which has an error of its own
+        total = 1 + sum(size(one) for one in _children(node))
+        sizes[id(node)] = total
+        if total - len(sizes) > MAX_REPEATED:
+            line = node.start_mark.line + 1
+            message = f"aliases repeat more than {MAX_REPEATED:,} values here; write out what is meant"
+            raise ConfigurationError.of([Problem(message, file, line)])
+        return total
+
+    size(root)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [one for pair in node.value for one in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 class _Reader:
