@@ -13,6 +13,7 @@ from pydantic import PrivateAttr, ValidationError
 from floe_core.disk import writing
 from floe_core.errors import ConfigurationError
 from floe_core.private_files import create_private, make_folder, narrow
+from floe_core.references import protect_references
 from floe_core.spec import FloeSpec
 
 __all__ = ["CONTRACT_VERSION", "CompiledArtifacts", "contract_path"]
@@ -47,6 +48,10 @@ class CompiledArtifacts(FloeSpec):
         artifacts = self.model_copy()
         artifacts._root = root.resolve()
         return artifacts
+
+    def protect_secrets(self) -> None:
+        """Mask what the references of these settings lead to, also in what runs before anything connects."""
+        protect_references(self.catalog, self.storage, self.spark, self.observability, root=self.root)
 
     def to_bytes(self) -> bytes:
         text = json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ __all__ = [
     "Reference",
     "is_reference",
     "malformed_reference",
+    "protect_references",
     "references_in",
     "resolve",
     "resolve_model",
@@ -100,6 +102,13 @@ def resolve_model(model: Model, *, root: Path) -> Model:
             for error in exc.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(f"what the references hold does not fit: {redact(reasons)}") from None
+
+
+def protect_references(*models: BaseModel, root: Path) -> None:
+    """Mask the secrets of these settings from now on, before anything connects; references that are unset stay so."""
+    for model in models:
+        with suppress(ConfigurationError):
+            resolve_model(model, root=root)
 
 
 def _resolve_value(key: str, value: Any, root: Path) -> Any:

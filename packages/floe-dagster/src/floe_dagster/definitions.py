@@ -45,6 +45,7 @@ def create_definitions(
     """
     refuse_unknown("create_definitions", others, inspect.signature(Definitions).parameters)
     artifacts = CompiledArtifacts.load(_find(project), os.environ.get("FLOE_ENV") or None)
+    artifacts.protect_secrets()  # what assets log is stored by Dagster, maybe before anything connects
     if is_stale(artifacts):
         warnings.warn(f"{SPEC_FILE} changed after it was compiled; take it in with: floe compile", stacklevel=2)
     listed = list(assets)

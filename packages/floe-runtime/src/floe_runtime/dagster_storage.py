@@ -1,4 +1,4 @@
-"""Dagster's SQLite storage with batches of events in one transaction.
+"""Dagster's SQLite storage with batches of events in one transaction, and without the secrets that Floe knows.
 
 A run over partitions stores a planned event and a materialization for each partition of each asset, and Dagster's
 SQLite storage commits each of them twice: a year of days takes minutes. Files and tables are Dagster's own, so the
@@ -22,6 +22,8 @@ from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
+from floe_runtime.stored_events import redacted
+
 __all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage"]
 
 # Dagster hands events over in batches only where the environment names a size.
@@ -38,9 +40,13 @@ storage:
 
 
 class _EventLog(SqliteEventLogStorage):
-    """The event log of Dagster, which stores a batch of events in one transaction of each of its two files."""
+    """The event log of Dagster, without secrets, and with a batch in one transaction of each of its two files."""
+
+    def store_event(self, event: EventLogEntry) -> None:
+        super().store_event(redacted(event))
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        events = [redacted(one) for one in events]
         for (run_id, is_plain), group in itertools.groupby(events, lambda one: (one.run_id, _is_plain(one))):
             if is_plain:
                 self._store_together(run_id, list(group))

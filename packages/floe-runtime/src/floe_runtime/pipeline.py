@@ -90,6 +90,7 @@ class Pipeline:
 @contextmanager
 def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
     """The pipeline of a project; the history of its runs is under `.floe/` unless DAGSTER_HOME says otherwise."""
+    artifacts.protect_secrets()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
         with _inside(artifacts), _dagster_home(artifacts) as home, _orchestrator(artifacts) as orchestrator:
