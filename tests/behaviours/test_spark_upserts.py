@@ -191,3 +191,26 @@ def test_an_upsert_goes_to_a_branch(lake: Lake, table: TableIdentifier) -> None:
     assert again.deduplicated
     assert notes(lake, table) == dict.fromkeys(range(5), "old")
     assert notes(lake, table, ref="trial") == dict.fromkeys(range(3), "old") | dict.fromkeys(range(3, 8), "new")
+
+
+@pytest.mark.parametrize("transform", [None, "identity", "bucket"])
+def test_names_with_backticks_are_keys_and_columns(lake: Lake, table: TableIdentifier, transform: str | None) -> None:
+    key, value = "i`d", "no`te` = t.`x"
+    layout = {
+        "source_column": key,
+        "transform_type": transform,
+        **({"num_buckets": 4} if transform == "bucket" else {}),
+    }
+    partition_by = [PartitionTransform.model_validate(layout)] if transform else []
+
+    def rows(start: int, end: int, note: str) -> DataFrame:
+        return lake.spark.range(start, end).toDF(key).withColumn(value, F.lit(note))
+
+    lake.write(rows(0, 3, "old"), table, mode=UPSERT, keys=[key], partition_by=partition_by)
+    lake.write(rows(2, 5, "new"), table, mode=UPSERT, keys=[key])
+    lake.write(rows(5, 6, "new").withColumn("mo`re", F.lit(1)), table, mode=UPSERT, keys=[key])
+    lake.tables.write_data(table, pa.table({key: [4, 6], value: ["arrow", "arrow"]}), mode=UPSERT, keys=[key])
+    with pytest.raises(FloeStorageError, match="1 key stands more than once"):
+        lake.write(rows(0, 1, "a").union(rows(0, 1, "b")), table, mode=UPSERT, keys=[key])
+    found = {row[key]: row[value] for row in lake.read(table).collect()}
+    assert found == {0: "old", 1: "old", 2: "new", 3: "new", 4: "arrow", 5: "new", 6: "arrow"}
