@@ -148,7 +148,7 @@ def test_a_server_may_move_its_callers_to_another_path_of_its_own(hostile: Hosti
 
 
 STORE = {
-    "s3.endpoint": "http://evil.example:9000",
+    "s3.endpoint": "https://evil.example:9000",
     "s3.region": "evil-1",
     "client.region": "evil-1",
     "s3.proxy-uri": "http://evil.example:3128",
@@ -195,14 +195,22 @@ def test_vended_credentials_bring_the_settings_of_their_store_and_no_others(
 ) -> None:
     plant(hostile, where, STORE)
     used = files(opened())
-    assert used["s3.endpoint"] == "http://evil.example:9000"  # its credentials, its store
+    assert used["s3.endpoint"] == "https://evil.example:9000"  # its credentials, its store
     assert used["s3.access-key-id"] == "planted-key"
     assert not {"s3.proxy-uri", "s3.role-arn", "s3.anonymous"} & used.keys()
     assert used["s3.connect-timeout"] != "1"
 
 
+@pytest.mark.parametrize("where", ["config", "credentials"])
+def test_vended_credentials_are_not_sent_over_plain_http(hostile: HostileCatalog, opened: Open, where: str) -> None:
+    plant(hostile, where, {**STORE, "s3.endpoint": "http://store.example:9000"})
+    with pytest.raises(ConfigurationError, match=r"vends credentials for http://store\.example:9000.*allow_insecure"):
+        files(opened())
+    assert files(opened("  allow_insecure: true\n"))["s3.endpoint"] == "http://store.example:9000"
+
+
 def test_credentials_of_one_store_do_not_move_another(hostile: HostileCatalog, opened: Open) -> None:
-    hostile.config = {"gcs.oauth2.token": "vended", "s3.endpoint": "http://evil.example:9000"}
+    hostile.config = {"gcs.oauth2.token": "vended", "s3.endpoint": "https://evil.example:9000"}
     assert files(opened())["s3.endpoint"] == "https://own.example:9000"
 
 

@@ -206,6 +206,7 @@ class PolarisCatalog(RestCatalog):
         self.sent_settings = SentSettings(
             OwnSettings(settings.uri, _token_uri(settings), self._file_properties),
             delegates=settings.access_delegation != "none",
+            allow_insecure=settings.allow_insecure,
             server=address(settings.uri),
         )
         self._inside = threading.local()

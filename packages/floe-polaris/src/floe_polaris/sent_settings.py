@@ -9,12 +9,15 @@ from typing import Any
 from pyiceberg.catalog.rest import ConfigResponse, TableResponse
 from pyiceberg.typedef import Properties
 
+from floe_core.errors import ConfigurationError
 from floe_core.foreign_settings import OwnSettings, java_refusals, sift, vended_stores
+from floe_core.plain_transport import plain_http_problem
 from floe_core.telemetry import warn
 from floe_polaris.failures import shown
 
 __all__ = ["SentSettings"]
 
+_ENDPOINT = "s3.endpoint"
 # So many names are remembered as reported; a server could send others without end.
 _MOST_REPORTED = 1000
 
@@ -25,12 +28,14 @@ class SentSettings:
     Args:
         own: What the project says itself.
         delegates: The project asks this server for credentials of the files.
+        allow_insecure: The server may vend credentials for a store that is reached by plain http.
         server: Its address, for the log.
     """
 
-    def __init__(self, own: OwnSettings, *, delegates: bool, server: str) -> None:
+    def __init__(self, own: OwnSettings, *, delegates: bool, allow_insecure: bool, server: str) -> None:
         self._own = own
         self._delegates = delegates
+        self._allow_insecure = allow_insecure
         self._server = server
         self._lock = threading.Lock()
         self._reported: set[str] = set()
@@ -62,6 +67,12 @@ class SentSettings:
     def _sifted(self, sent: Mapping[str, Any]) -> dict[str, str]:
         found = sift(sent, self._own, vended=self._vended(sent))
         self._report(found.dropped)
+        if not self._allow_insecure and plain_http_problem(_ENDPOINT, found.kept.get(_ENDPOINT)):
+            raise ConfigurationError(
+                f"the catalog server vends credentials for {shown(found.kept[_ENDPOINT])}: http:// to another machine "
+                f"sends them and the data unencrypted. Have the server vend an https:// endpoint, or set "
+                f"catalog.allow_insecure: true if the network is trusted"
+            )
         return found.kept
 
     def _report(self, dropped: Iterable[str]) -> None:
