@@ -12,8 +12,10 @@ from pyiceberg.typedef import Identifier
 
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.foreign_settings import PYTHON_LOCATION_PROVIDER, table_refusals
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg.metadata_log import refuse_foreign_log
 
-__all__ = ["ServedTable", "refuse_for_spark", "refuse_location_provider"]
+__all__ = ["ServedTable", "refuse_commits_by_spark", "refuse_for_spark", "refuse_location_provider"]
 
 
 class ServedTable(Table):
@@ -51,6 +53,12 @@ def refuse_for_spark(table: Table) -> None:
             f"may set, and Java lets the server's settings win. Have them removed on the server; reads as Arrow work "
             f"(tables.scan)"
         )
+
+
+def refuse_commits_by_spark(table: Table, identifier: TableIdentifier) -> None:
+    """The same, before Spark commits to the table: Java also deletes what falls off its metadata log."""
+    refuse_for_spark(table)
+    refuse_foreign_log(table, identifier)
 
 
 def refuse_location_provider(properties: Mapping[str, str], name: str) -> None:

@@ -29,10 +29,9 @@ from floe_iceberg.damage import check_listed
 from floe_iceberg.errors import complete_detail, translated
 from floe_iceberg.file_layout import check_properties
 from floe_iceberg.filters import condition_of
-from floe_iceberg.foreign_tables import refuse_for_spark
+from floe_iceberg.foreign_tables import refuse_commits_by_spark
 from floe_iceberg.layout import partition_spec
 from floe_iceberg.locations import LOCATION
-from floe_iceberg.metadata_log import refuse_foreign_log
 from floe_iceberg.schema import SchemaChange
 from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import DATA_ROWS, find_writes, write_summary
@@ -256,8 +255,7 @@ def _write_existing(request: WriteRequest, source: Source, table: Table, op: Ope
     if done:
         return done
     manager.refuse_moved(table, identifier)
-    refuse_for_spark(table)
-    refuse_foreign_log(table, identifier)
+    refuse_commits_by_spark(table, identifier)
     check_table(request, table)
     check_listed(table.snapshot_by_name(request.branch), table.io)
     if disorder(table.metadata) is not None:  # Spark could not load it

@@ -15,8 +15,7 @@ from floe_core.maintenance import CompactReport
 from floe_core.policy import CompactionStrategy
 from floe_core.telemetry import operation
 from floe_iceberg.columns import no_column
-from floe_iceberg.foreign_tables import refuse_for_spark
-from floe_iceberg.metadata_log import refuse_foreign_log
+from floe_iceberg.foreign_tables import refuse_commits_by_spark
 from floe_iceberg.slices import slice_filter
 from floe_spark.filters import filter_sql
 from floe_spark.maintenance.calls import again_on_conflict, call, text_sql
@@ -45,8 +44,7 @@ def compact(
             with attempt:
                 before = lake.tables.load_table(identifier)
                 lake.tables.refuse_moved(before, identifier)
-                refuse_for_spark(before)
-                refuse_foreign_log(before, identifier)
+                refuse_commits_by_spark(before, identifier)
                 arguments = _arguments(before, identifier, strategy, columns, slice, target_file_size, min_files)
                 report = CompactReport(table=str(identifier), strategy=strategy)
                 head = before.current_snapshot()

@@ -16,9 +16,8 @@ from floe_core.maintenance import ExpireReport, KeptFile, MismatchError
 from floe_core.telemetry import operation
 from floe_iceberg.containment import canonical_set, is_inside
 from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
-from floe_iceberg.foreign_tables import refuse_for_spark
+from floe_iceberg.foreign_tables import refuse_commits_by_spark
 from floe_iceberg.listing import Listed, list_files
-from floe_iceberg.metadata_log import refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
 from floe_iceberg.purge import refuse_shared
 from floe_iceberg.reachable import FileKind, present_files
@@ -56,8 +55,7 @@ def expire_snapshots(
         before = lake.tables.load_table(identifier)
         refuse_shared(before, identifier)
         lake.tables.refuse_moved(before, identifier)
-        refuse_for_spark(before)
-        refuse_foreign_log(before, identifier)
+        refuse_commits_by_spark(before, identifier)
         # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
         cutoff_ms = min(to_ms(older_than), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
         cutoff = of_ms(cutoff_ms)

@@ -12,8 +12,7 @@ from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ManifestsReport
 from floe_core.telemetry import operation
-from floe_iceberg.foreign_tables import refuse_for_spark
-from floe_iceberg.metadata_log import refuse_foreign_log
+from floe_iceberg.foreign_tables import refuse_commits_by_spark
 from floe_spark.maintenance.calls import again_on_conflict, call
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ def rewrite_manifests(lake: Lake, identifier: TableIdentifier) -> ManifestsRepor
         report = ManifestsReport(table=str(identifier))
         table = lake.tables.load_table(identifier)
         lake.tables.refuse_moved(table, identifier)
-        refuse_for_spark(table)
-        refuse_foreign_log(table, identifier)
+        refuse_commits_by_spark(table, identifier)
         head = table.current_snapshot()
         counted = Counter(one.partition_spec_id for one in head.manifests(table.io)) if head is not None else Counter()
         for spec_id, number in sorted(counted.items()):

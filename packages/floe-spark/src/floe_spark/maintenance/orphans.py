@@ -11,9 +11,8 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import MismatchError, OrphansReport
 from floe_core.telemetry import operation
 from floe_iceberg.containment import canonical, file_keys
-from floe_iceberg.foreign_tables import refuse_for_spark
+from floe_iceberg.foreign_tables import refuse_commits_by_spark
 from floe_iceberg.listing import list_files
-from floe_iceberg.metadata_log import refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.orphans import Orphans, find_orphans
 from floe_iceberg.purge import refuse_shared
@@ -49,8 +48,7 @@ def remove_orphans(
         table = lake.tables.load_table(identifier)
         refuse_shared(table, identifier)
         lake.tables.refuse_moved(table, identifier)
-        refuse_for_spark(table)
-        refuse_foreign_log(table, identifier)
+        refuse_commits_by_spark(table, identifier)
         others = neighbours or lake.tables.neighbours()
         others.refuse_below(table, identifier)
         orphans = find_orphans(table, identifier, lake.tables.homes(), older_than=older_than, neighbours=others)

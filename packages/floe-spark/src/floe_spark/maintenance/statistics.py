@@ -14,8 +14,7 @@ from floe_core.maintenance import StatisticsReport
 from floe_core.telemetry import operation
 from floe_iceberg.columns import no_column
 from floe_iceberg.containment import canonical
-from floe_iceberg.foreign_tables import refuse_for_spark
-from floe_iceberg.metadata_log import refuse_foreign_log
+from floe_iceberg.foreign_tables import refuse_commits_by_spark
 from floe_spark.maintenance.calls import call, text_sql
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
     with operation("iceberg.compute_statistics", table=str(identifier), columns=columns) as op:
         before = lake.tables.load_table(identifier)
         lake.tables.refuse_moved(before, identifier)
-        refuse_for_spark(before)
-        refuse_foreign_log(before, identifier)
+        refuse_commits_by_spark(before, identifier)
         unknown = no_column(columns, before.schema())
         if unknown:
             raise ConfigurationError(f"columns: '{identifier}' has {unknown}. Nothing was counted")
