@@ -86,6 +86,8 @@ def _findings(pinned: Sequence[Pinned], database: Path) -> tuple[list[str], set[
     lines, covered = set(), set()
     for record in records(database):
         for affected in record.get("affected", ()):
+            if "package" not in affected:  # a Git repository, which is not pinned here
+                continue
             ecosystem, name = affected["package"]["ecosystem"], affected["package"]["name"]
             covered.add(ecosystem)
             name = canonicalize_name(name) if ecosystem == "PyPI" else name

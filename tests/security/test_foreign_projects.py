@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.ui.dev_server import FLOE
 
+from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project, find_project
 from floe_core.errors import ConfigurationError
 from floe_core.plugins import create_catalog_plugin
@@ -81,6 +82,34 @@ def test_root_may_open_the_project_of_who_called_sudo(project: Path, monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: STRANGER + 1)  # SUDO_UID is for root only
     with pytest.raises(ConfigurationError):
         find_project(project)
+
+
+def test_what_belongs_to_root_may_be_opened(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an image that is built by root and run by another user; root could execute code as that user anyway."""
+    lstat = Path.lstat
+
+    def of_root(self: Path) -> os.stat_result:
+        found = lstat(self)
+        return os.stat_result((*found[:4], 0, *found[5:]))
+
+    monkeypatch.setattr(Path, "lstat", of_root)
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    assert find_project(project) == project
+
+
+def test_a_contract_that_only_another_reads_says_what_to_do(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_project(project).artifacts.write()
+
+    def refuse(path: Path, *_: object) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ConfigurationError, match=r"cannot be read: .*Compile it as the user that runs it"):
+        CompiledArtifacts.load(project)
+    (project / "floe.yaml").unlink()
+    monkeypatch.setattr(Path, "is_file", lambda path: refuse(path) if path.name == "compiled.json" else False)
+    with pytest.raises(ConfigurationError, match=r"cannot be read: .*Compile it as the user that runs it"):
+        create_definitions([], project=project)
 
 
 def test_in_a_folder_like_tmp_the_owner_of_the_file_decides(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

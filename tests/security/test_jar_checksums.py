@@ -164,6 +164,18 @@ def test_another_version_that_the_user_asks_for_takes_the_place_of_the_pinned_on
     assert "spark.jars" not in given
 
 
+def test_another_build_that_the_machine_gives_spark_is_not_on_one_class_path_with_the_pinned_one(
+    tmp_path: Path, ivy: Path
+) -> None:
+    runtime = iceberg_runtime(pyspark.__version__)
+    defaults = {"spark.jars.packages": "org.apache.iceberg:iceberg-spark-runtime-3.3_2.12:1.4.0,org.acme:udfs:1.0"}
+    defaults["spark.jars"] = "/machine.jar"
+    asked = conf_for(ivy, runtime, **{"spark.jars": "/mine.jar"})
+    given = with_verified_jars(asked, defaults=defaults, log=tmp_path / "log")
+    assert given["spark.jars.packages"] == "org.acme:udfs:1.0"
+    assert given["spark.jars"] == f"{ivy / 'jars' / jar_name(runtime)},/mine.jar,/machine.jar"
+
+
 def test_the_ivy_folder_is_the_one_that_spark_would_use(tmp_path: Path, ivy: Path) -> None:
     given = with_verified_jars(
         {"spark.jars.packages": SQLITE_JDBC}, defaults={"spark.jars.ivy": str(ivy)}, log=tmp_path / "log"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from floe_core.compiler import compile_project
 from floe_core.errors import ConfigurationError
@@ -54,6 +56,26 @@ def test_allow_insecure_allows_them(case: str, new_project: Callable[[str], Path
 def test_this_machine_needs_no_encryption(host: str, new_project: Callable[[str], Path]) -> None:
     compile_project(new_project(REST % (f"uri: 'http://{host}/api'", CREDENTIALS)))
     assert SparkConfig(remote=f"sc://{host}").remote == f"sc://{host}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "USE_SSL=true",
+        "Token=abc",
+        "use_ssl=true;use_ssl=false",
+        "user_agent=a?;use_ssl=true",
+        "user_id=b#;use_ssl=true",
+    ],
+)
+def test_spark_connect_is_encrypted_only_where_its_client_says_so(options: str) -> None:
+    address = f"sc://spark.example.com:15002/;{options}"
+    assert not DefaultChannelBuilder(address).secure
+    with pytest.raises(ValidationError, match="unencrypted"):
+        SparkConfig(remote=address)
+    for encrypted in ("sc://spark.example.com/;use_ssl=TRUE", "sc://spark.example.com/;token=abc;user_id=me"):
+        assert DefaultChannelBuilder(encrypted).secure
+        assert SparkConfig(remote=encrypted).remote == encrypted
 
 
 def test_an_address_in_a_reference_is_refused_before_it_is_asked(

@@ -16,7 +16,7 @@ from floe_core.private_files import create_private, make_folder, narrow
 from floe_core.references import protect_references
 from floe_core.spec import FloeSpec
 
-__all__ = ["CONTRACT_VERSION", "CompiledArtifacts", "contract_path"]
+__all__ = ["CONTRACT_VERSION", "CompiledArtifacts", "contract_path", "unreadable_contract"]
 
 CONTRACT_VERSION: Final = 1
 
@@ -24,6 +24,14 @@ CONTRACT_VERSION: Final = 1
 def contract_path(root: Path, environment: str | None) -> Path:
     """Each environment has a contract of its own, so that compiling one never redirects another."""
     return root / ".floe" / ("compiled.json" if environment is None else f"compiled.{environment}.json")
+
+
+def unreadable_contract(path: Path) -> ConfigurationError:
+    """The error for a contract in a `.floe` of another user."""
+    return ConfigurationError(
+        f"{path} cannot be read: {path.parent} is for the user who compiled the project. Compile it as the user that "
+        f"runs it, or give that user the folder (chown)"
+    )
 
 
 class CompiledArtifacts(FloeSpec):
@@ -86,10 +94,14 @@ class CompiledArtifacts(FloeSpec):
     def load(cls, root: Path, environment: str | None = None) -> CompiledArtifacts:
         """Read the contract of a project; Floe older than the contract refuses it."""
         path = contract_path(root, environment)
-        if not path.is_file():
-            option = f" --env {environment}" if environment else ""
-            raise ConfigurationError(f"{path} not found; make it with: floe compile{option}")
-        return cls._parse(path, path.read_bytes()).at(root)
+        option = f" --env {environment}" if environment else ""
+        try:
+            content = path.read_bytes()
+        except PermissionError as exc:
+            raise unreadable_contract(path) from exc
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
+            raise ConfigurationError(f"{path} not found; make it with: floe compile{option}") from exc
+        return cls._parse(path, content).at(root)
 
     @classmethod
     def _parse(cls, path: Path, content: bytes) -> CompiledArtifacts:

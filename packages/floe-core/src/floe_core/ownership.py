@@ -43,7 +43,7 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _users() -> set[int]:
-    """This user; for root also the one who called sudo."""
+    """This user, and root, which can run code as this user anyway; for root also the one who called sudo."""
     user = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
-    return {user, int(caller)} if user == 0 and caller.isdecimal() else {user}
+    return {user, 0, int(caller)} if user == 0 and caller.isdecimal() else {user, 0}

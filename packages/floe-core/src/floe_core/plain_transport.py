@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlsplit
+from urllib.parse import urlparse, urlsplit
 
 from floe_core.loopback import is_loopback
 
@@ -22,8 +21,9 @@ def plain_spark_problem(key: str, address: str | None) -> str | None:
     """The same for a Spark Connect server, which is also sent the catalog's credentials."""
     if address is None or "${" in address or not address.startswith("sc://") or is_loopback(_host(address)):
         return None
-    # A token switches TLS on in PySpark's client.
-    if re.search(r";(use_ssl=true|token=[^;]+)(;|$)", address, re.IGNORECASE):
+    # Parsed as PySpark's client does: names are case-sensitive, the last one counts, and a token switches TLS on.
+    given = dict(one.split("=", 1) for one in urlparse(f"http{address[2:]}").params.split(";") if "=" in one)
+    if given.get("use_ssl", "").lower() == "true" or given.get("token"):
         return None
     return _problem(key, "sc:// without TLS", "write sc://host:port/;use_ssl=true")
 

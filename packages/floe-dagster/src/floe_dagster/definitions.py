@@ -11,7 +11,7 @@ from typing import Any
 
 from dagster import Definitions, EnvVar, in_process_executor, mem_io_manager
 
-from floe_core.artifacts import CompiledArtifacts, contract_path
+from floe_core.artifacts import CompiledArtifacts, contract_path, unreadable_contract
 from floe_core.compiler import SPEC_FILE, is_stale
 from floe_core.errors import ConfigurationError
 from floe_core.governance import PolicyEnforcer
@@ -67,10 +67,18 @@ def _find(project: Path | None) -> Path:
     environment = os.environ.get("FLOE_ENV") or None
     here = (project or Path.cwd()).resolve()
     for folder in (here,) if project else (here, *here.parents):
-        if contract_path(folder, environment).is_file() or (folder / SPEC_FILE).is_file():
+        if (folder / SPEC_FILE).is_file() or _has_contract(folder, environment):
             refuse_foreign_project(folder, SPEC_FILE)
             return folder
     raise ConfigurationError(f"no {SPEC_FILE} in {here} or above; create a project with: floe init NAME")
+
+
+def _has_contract(folder: Path, environment: str | None) -> bool:
+    path = contract_path(folder, environment)
+    try:
+        return path.is_file()
+    except PermissionError as exc:
+        raise unreadable_contract(path) from exc
 
 
 def _add_maintenance(others: dict[str, Any], maintenance: Definitions) -> None:

@@ -114,6 +114,12 @@ def _connected(address: PostgresAddress) -> _Connection:
             opened.close()
             raise
     except (OSError, pg8000.InterfaceError) as exc:
+        if str(exc) == "Server refuses SSL":
+            raise ConfigurationError(
+                f"the PostgreSQL server at {address.authority} takes no encrypted connections (Server refuses SSL), "
+                f"and sslmode is {address.sslmode}. Switch TLS on there, or append ?sslmode=disable to catalog.uri if "
+                f"the network is trusted"
+            ) from exc
         if isinstance(exc, pg8000.InterfaceError) and "network error" not in str(exc):
             raise  # such as a server without encryption, which will not have it a moment later
         raise _NoConnectionError(f"no connection to {address.authority}: {exc}") from exc

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -31,12 +31,15 @@ def with_verified_jars(conf: Mapping[str, str], *, defaults: Mapping[str, str], 
     A coordinate that Floe does not pin is the user's own and stays; it also takes the place of another version of the
     same artifact. `defaults` are the settings that the user gives Spark outside of floe.yaml.
     """
-    asked = list(dict.fromkeys(one.strip().replace("/", ":") for one in conf.get(_PACKAGES, "").split(",") if one))
+    asked, elsewhere = _coordinates(conf), _coordinates(defaults)
     own = [coordinate for coordinate in asked if coordinate not in JAR_SHA256]
     replaced = {module_of(coordinate) for coordinate in own}
     pinned = [coordinate for coordinate in asked if coordinate in JAR_SHA256 and module_of(coordinate) not in replaced]
+    # Of what the machine gives every Spark, another build of a jar that Floe brings would be on one class path with it.
+    brought = {_family(coordinate) for coordinate in asked}
+    own += [coordinate for coordinate in elsewhere if _family(coordinate) not in brought]
     changed = {key: value for key, value in conf.items() if key != _PACKAGES}
-    if own:
+    if own or elsewhere:
         changed[_PACKAGES] = ",".join(own)
     if not pinned:
         return changed
@@ -51,8 +54,17 @@ def with_verified_jars(conf: Mapping[str, str], *, defaults: Mapping[str, str], 
             _verify(coordinate, path, folder)
     if own:
         changed[_EXCLUDES] = _list(conf.get(_EXCLUDES) or defaults.get(_EXCLUDES), *map(module_of, files))
-    given = conf.get("spark.jars") or defaults.get("spark.jars")
-    return {**changed, "spark.jars": _list(*map(str, files.values()), given)}
+    given = conf.get("spark.jars"), defaults.get("spark.jars")
+    return {**changed, "spark.jars": _list(*map(str, files.values()), *given)}
+
+
+def _coordinates(conf: Mapping[str, str]) -> list[str]:
+    return list(dict.fromkeys(one.strip().replace("/", ":") for one in conf.get(_PACKAGES, "").split(",") if one))
+
+
+def _family(coordinate: str) -> str:
+    """The artifact without the versions of Spark and Scala that are part of its name."""
+    return re.sub(r"(-\d+\.\d+)?_2\.\d+$", "", module_of(coordinate))
 
 
 def default_ivy_folder(spark_version: str) -> Path:
@@ -63,7 +75,12 @@ def default_ivy_folder(spark_version: str) -> Path:
 
         return Path(pwd.getpwuid(os.getuid()).pw_dir) / name
     except (ImportError, KeyError):
-        return Path.home() / name
+        with suppress(RuntimeError):
+            return Path.home() / name
+    raise ConfigurationError(
+        "this user has no home folder, where Spark would store its jars; set spark.jars.ivy in spark.conf of floe.yaml "
+        "to a folder that this user may write"
+    )
 
 
 def spark_home() -> Path:
@@ -144,7 +161,8 @@ def _one_process_at_a_time(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):  # not every network file system locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
