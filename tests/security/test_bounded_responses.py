@@ -9,6 +9,7 @@ import resource
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.servers.scripted import CONFIG, ScriptedServer, as_json, scripted_ser
 from floe_core.errors import FloeError
 from floe_core.spec import ResponseLimits, RestCatalogConfig
 from floe_polaris import PolarisCatalog, create_catalog
+from floe_polaris.limits import _is_deeper
 
 TABLES = "GET /v1/lake/namespaces/ns/tables"
 NAMESPACES = "GET /v1/lake/namespaces"
@@ -196,6 +198,17 @@ def test_json_that_is_nested_too_deeply_is_refused(
     assert server.routes.count(route) == 1
 
 
+def test_the_depth_is_measured_in_little_memory() -> None:
+    body = b'{"a": "' + b'x\\"' * 2**20 + b'", "b": [' + b"[]," * 150 + b"1]}"
+    tracemalloc.start()
+    try:
+        assert not _is_deeper(body, 100)
+        assert _is_deeper(body, 1)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
 def nested(levels: int) -> Answer:
     value: Any = {"ns": "x"}
     for _ in range(levels - 3):
@@ -216,6 +229,8 @@ def test_every_limit_can_be_raised(server: ScriptedServer, connect: Connect) -> 
     with pytest.raises(FloeError, match="depth"):
         connect(depth=10).list_tables("ns")
     assert connect(depth=20).list_tables("ns") == []
+    with pytest.raises(FloeError, match="more than 10 lists"):
+        connect(lists=10).list_tables("ns")
 
     large = {"identifiers": [{"namespace": ["ns"], "name": "t" * 3000}]}
     server.answers[TABLES] = as_json(large)
@@ -243,6 +258,7 @@ def test_an_answer_within_the_limits_is_read_as_before(server: ScriptedServer, c
 def test_the_limits_are_far_from_what_catalogs_answer() -> None:
     limits = ResponseLimits()
     assert (limits.response_bytes, limits.seconds, limits.pages, limits.depth) == (256 * 2**20, 900, 10_000, 100)
+    assert limits.lists == 5_000_000
 
 
 @pytest.mark.parametrize("broken", ["size", "time", "depth"])

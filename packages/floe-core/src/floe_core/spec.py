@@ -132,6 +132,7 @@ class ResponseLimits(Settings):
     seconds: float = Field(default=900.0, gt=0, description="from the request to the last byte of its answer")
     pages: int = Field(default=10_000, ge=1, description="of one listing")
     depth: int = Field(default=100, ge=1, description="brackets inside of each other in an answer's JSON")
+    lists: int = Field(default=5_000_000, ge=1, description="lists and objects in an answer's JSON, which cost memory")
 
 
 class RestCatalogConfig(CatalogConfig, _Reachable):

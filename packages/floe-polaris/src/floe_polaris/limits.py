@@ -24,8 +24,8 @@ __all__ = ["LimitExceededError", "Listing", "limit_time", "read_body"]
 
 _PIECE: Final = 2**16
 _MB: Final = 2**20
-# What is neither a bracket nor the beginning of a string, and strings.
-_FLAT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^\[\]{}"]+', re.S)
+# Brackets, and whole strings, once escapes are gone. No repetition of a group: that would store each character's state.
+_PART: Final = re.compile(rb'[\[\]{}]|"[^"]*"?')
 
 
 class LimitExceededError(CatalogConnectionError):
@@ -56,19 +56,26 @@ def read_body(response: requests.Response, limits: ResponseLimits) -> None:
         raise
     body = b"".join(pieces)
     response._content = body  # as requests itself keeps it
-    if _is_deeper(body, limits.depth):
+    lists = body.count(b"[") + body.count(b"{")
+    if lists > limits.lists:
+        problem = f"answered with JSON of more than {limits.lists:,} lists and objects"
+        _refuse(problem, "lists", method=method, server=server)
+    if lists > limits.depth and _is_deeper(body, limits.depth):
         problem = f"answered with JSON that is nested more than {limits.depth} levels deep"
         _refuse(problem, "depth", method=method, server=server)
 
 
 def _is_deeper(body: bytes, most: int) -> bool:
-    if body.count(b"[") + body.count(b"{") <= most:
-        return False
+    flat = body.replace(rb"\\", b"").replace(rb"\"", b"")
     depth = 0
-    for bracket in _FLAT.sub(b"", body):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > most:
-            return True
+    for part in _PART.finditer(flat):
+        sign = flat[part.start()]
+        if sign in b"[{":
+            depth += 1
+            if depth > most:
+                return True
+        elif sign in b"]}":
+            depth -= 1
     return False
 
 
