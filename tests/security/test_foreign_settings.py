@@ -16,8 +16,9 @@ from tests.servers.hostile import ROWS, HostileCatalog, hostile_catalog, served_
 from tests.servers.scripted import scripted_server
 
 from floe_core.compiler import compile_project
-from floe_core.errors import ConfigurationError, FloeError
+from floe_core.errors import ConfigurationError, FloeError, FloeStorageError
 from floe_iceberg import IcebergTableManager
+from floe_iceberg.foreign_tables import refuse_for_spark
 
 CALLED: list[tuple[Any, ...]] = []
 OWN = "storage: {type: s3, bucket: lake, endpoint: 'https://own.example:9000', region: eu-north-1}\n"
@@ -147,6 +148,7 @@ def test_a_server_may_move_its_callers_to_another_path_of_its_own(hostile: Hosti
     assert "GET /deep/v1/lake/namespaces/ns/tables/t" in hostile.server.routes
 
 
+DELEGATION = "vended-credentials"
 STORE = {
     "s3.endpoint": "https://evil.example:9000",
     "s3.region": "evil-1",
@@ -212,6 +214,38 @@ def test_vended_credentials_are_not_sent_over_plain_http(hostile: HostileCatalog
 def test_credentials_of_one_store_do_not_move_another(hostile: HostileCatalog, opened: Open) -> None:
     hostile.config = {"gcs.oauth2.token": "vended", "s3.endpoint": "https://evil.example:9000"}
     assert files(opened())["s3.endpoint"] == "https://own.example:9000"
+
+
+VENDED = {key: value for key, value in STORE.items() if key.startswith(("s3.access", "s3.secret", "s3.session"))}
+
+
+@pytest.mark.parametrize("where", ["defaults", "overrides"])
+def test_keys_that_come_with_the_catalog_do_not_move_the_projects_store(
+    hostile: HostileCatalog, opened: Open, where: str
+) -> None:
+    """Java would send the project's keys, which win over defaults, to the endpoint that the project does not name."""
+    plant(hostile, where, {**VENDED, "s3.endpoint": "https://evil.example:9000"})
+    catalog: Any = opened().catalog_plugin
+    with pytest.raises(FloeStorageError, match=r"s3\.endpoint.*set storage\.endpoint"):
+        catalog.check_for_spark()
+    plant(hostile, where, {"s3.endpoint": "https://own.example:9000", "header.X-Iceberg-Access-Delegation": DELEGATION})
+    catalog = opened().catalog_plugin
+    catalog.check_for_spark()
+
+
+def test_keys_for_another_place_do_not_move_the_store_of_a_table(hostile: HostileCatalog, opened: Open) -> None:
+    hostile.config = {"s3.endpoint": "https://evil.example:9000"}
+    hostile.credentials = [{"prefix": "s3://nowhere/", "config": VENDED}]
+    with pytest.raises(FloeStorageError, match=r"not handed to Spark.*s3\.endpoint"):
+        refuse_for_spark(opened().load_table("ns.t"))
+    hostile.credentials = [{"prefix": "file:", "config": VENDED}]
+    refuse_for_spark(opened().load_table("ns.t"))
+
+
+def test_a_prefix_that_is_no_path_is_refused_and_not_left_out(hostile: HostileCatalog, opened: Open) -> None:
+    hostile.overrides = {"prefix": "../admin?x="}
+    with pytest.raises(FloeStorageError, match="path prefix"):
+        opened().list_namespaces()
 
 
 def test_a_table_does_not_bring_a_token_of_its_own(hostile: HostileCatalog, opened: Open) -> None:

@@ -214,12 +214,35 @@ def test_an_address_on_another_server_is_refused(uri: Any) -> None:
         {"s3.endpoint": "http://own:9000/"},  # the project's own
         {"scan-planning-mode": "server"},
         {"polaris.config.enable-credential-vending": "true"},
+        {"prefix": "Verträge 2024"},
+        {"gcs.oauth2.refresh-credentials-enabled": "true", "adls.refresh-credentials-enabled": "false"},
         {"table-default.write.format.default": "parquet"},
     ],
     ids=str,
 )
 def test_what_servers_send_is_not_refused(settings: dict[str, str]) -> None:
     assert java_refusals(settings, OWN) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "refused"),
+    [
+        ("data-provider", False),
+        ("storage.class", False),
+        ("write_compression", False),
+        ("write-parallelism", False),
+        ("parquet.compression", False),
+        ("parquet.block.size", False),
+        ("parquet.crypto.factory.class", True),
+        ("io.compression.codecs", True),
+        ("fs.s3a.impl", True),
+        ("mapreduce.job.reduce.class", True),
+        ("write.location-provider.impl", True),
+        ("encryption.kms-impl", True),
+    ],
+)
+def test_properties_that_mean_nothing_to_java_do_not_keep_spark_from_a_table(key: str, refused: bool) -> None:
+    assert table_refusals({key: "x"}) == ([key] if refused else [])
 
 
 def _constants(lake: Lake, name: str) -> list[str]:

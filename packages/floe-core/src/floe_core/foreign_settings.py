@@ -63,8 +63,8 @@ _REGION = _matches(r"[A-Za-z0-9-]{1,40}")
 
 
 def _is_prefix(value: str) -> bool:
-    """A part of a path on the same server."""
-    return re.search(r"[\s?#\\]|[^\x21-\x7e]", value) is None and ".." not in unquote(value).split("/")
+    """A part of a path on the same server; names of catalogs may have spaces and letters of any language."""
+    return re.search(r"[?#\\\x00-\x1f\x7f]", value) is None and ".." not in unquote(value).split("/")
 
 
 # How the server wants to be asked. None of these names code, a host or a credential.
@@ -89,6 +89,9 @@ _JAVA_ONLY: dict[str, _Check] = {
     "io-impl": lambda value: value in _ICEBERGS_FILE_IOS,
     "s3.remote-signing-enabled": lambda value: value.lower() == "false",
     "client.refresh-credentials-enabled": _BOOLEAN,
+    "gcs.oauth2.refresh-credentials-enabled": _BOOLEAN,
+    "adls.refresh-credentials-enabled": _BOOLEAN,
+    "s3.use-arn-region-enabled": _BOOLEAN,
 }
 # Addresses that receive the project's token or credentials: only where those are sent already.
 _CATALOG_ADDRESSES = (
@@ -266,8 +269,14 @@ _TABLE_FAMILIES = (
     "write.wap.",
 )
 _OF_A_COLUMN = re.compile(r"write\.(metadata\.metrics|parquet\.[a-z-]+)\.column\..+")  # columns may have any name
-# The first words of properties that Iceberg's or Parquet's Java code reads from a table.
+# As Hive and Spark leave them on tables; numbers and names of Parquet's own codecs.
+_OF_PARQUET = re.compile(
+    r"parquet\.(compression|block\.size|page\.size|dictionary\.page\.size|enable\.dictionary|writer\.version)"
+)
+# The first words of properties that Iceberg's or Parquet's Java code reads from a table, or Hadoop's from its settings:
+# Iceberg's writers of Parquet make all properties of a table settings of Hadoop.
 _TABLE_WORDS = frozenset(["encryption", "hadoop", "io", "parquet", "write"])
+_HADOOPS_WORDS = frozenset(["dfs", "fs", "hive", "ipc", "java", "javax", "mapred", "mapreduce", "net", "org", "yarn"])
 
 
 def table_refusals(properties: Mapping[str, Any]) -> list[str]:
@@ -278,7 +287,9 @@ def table_refusals(properties: Mapping[str, Any]) -> list[str]:
 def _is_harmless_table_property(key: str) -> bool:
     if key == PYTHON_LOCATION_PROVIDER or _OF_A_COLUMN.fullmatch(key):  # the first one is nothing to Java
         return True
-    if _CLASS.search(key) and not key.startswith("py-"):
-        return False
     word = re.split(r"[^a-z0-9]", key.lower(), maxsplit=1)[0]
-    return word not in _TABLE_WORDS or key.startswith(_TABLE_FAMILIES)
+    if word == "write" and not key.lower().startswith("write."):  # as Athena's write_compression: nothing to Iceberg
+        return True
+    if _CLASS.search(key) and word in _TABLE_WORDS | _HADOOPS_WORDS | _ENGINES_WORDS - {"py"}:
+        return False
+    return word not in _TABLE_WORDS or key.startswith(_TABLE_FAMILIES) or _OF_PARQUET.fullmatch(key) is not None

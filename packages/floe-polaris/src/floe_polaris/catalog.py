@@ -204,7 +204,7 @@ class PolarisCatalog(RestCatalog):
         self._file_io = file_io
         self._file_properties = dict(file_properties)
         self.sent_settings = SentSettings(
-            OwnSettings(settings.uri, _token_uri(settings), self._file_properties),
+            OwnSettings(settings.uri, _token_uri(settings), {**self._file_properties, **_headers(settings)}),
             delegates=settings.access_delegation != "none",
             allow_insecure=settings.allow_insecure,
             server=address(settings.uri),
@@ -220,17 +220,18 @@ class PolarisCatalog(RestCatalog):
             renews=settings.token_refresh_enabled,
             corrected=_corrected(settings),
         )
-        headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
         session.headers.update(extra_headers(settings))  # for the token too
         session.auth = BearerAuth(tokens)
         session.hooks["response"] = [self._answered, self._clock.look, asked.check]
+        headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
         given = {**file_properties, **settings.properties, **headers}
         super().__init__(name, **{**given, "uri": settings.uri, "warehouse": settings.warehouse})
 
     def _answered(self, response: requests.Response, **_options: Any) -> None:
         self._inside.answered = True
-        if response.request.method == "GET":
-            self._inside.listing.add(response)
+        listing: Listing | None = getattr(self._inside, "listing", None)
+        if response.request.method == "GET" and listing is not None:
+            listing.add(response)
 
     @property
     def clock_skew(self) -> float:
@@ -610,6 +611,12 @@ class PolarisCatalog(RestCatalog):
         except NoSuchTableError:
             return None
         return found
+
+
+def _headers(settings: RestCatalogConfig) -> dict[str, str]:
+    """The headers of every request, as settings of an engine."""
+    headers = {**extra_headers(settings), _DELEGATION: settings.access_delegation}
+    return {f"header.{key}": value for key, value in headers.items()}
 
 
 def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:

@@ -32,6 +32,9 @@ from floe_polaris.truststore import java_trust_options
 __all__ = ["PolarisCatalogPlugin", "RestCatalogPlugin"]
 
 
+_OWN_ENDPOINT = "; if s3.endpoint is right, set storage.endpoint in floe.yaml to the same address"
+
+
 class RestCatalogPlugin(CatalogPlugin):
     """Any catalog that speaks Iceberg's REST protocol."""
 
@@ -109,8 +112,8 @@ class RestCatalogPlugin(CatalogPlugin):
             raise FloeStorageError(
                 f"Spark is not given the catalog at {address(catalog.uri)}: it sends {shown(', '.join(found))} in "
                 f"/v1/config, which only the project may set; Java would load the classes that these name, or send "
-                f"credentials where they point. Have them removed on the server, and check catalog.uri. What needs no "
-                f"Spark works"
+                f"credentials where they point. Have them removed on the server, and check catalog.uri"
+                f"{_OWN_ENDPOINT if 's3.endpoint' in found else ''}. What needs no Spark works"
             )
 
     def _spark_trust(self, settings: RestCatalogConfig) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.catalog.rest import ConfigResponse, TableResponse
 from pyiceberg.typedef import Properties
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.foreign_settings import OwnSettings, java_refusals, sift, vended_stores
 from floe_core.plain_transport import plain_http_problem
 from floe_core.telemetry import warn
@@ -43,30 +43,42 @@ class SentSettings:
         self.refused_for_spark: tuple[str, ...] = ()
 
     def of_catalog(self, answer: ConfigResponse) -> tuple[dict[str, str], dict[str, str]]:
-        """The defaults and the overrides of `/v1/config` that count."""
+        """The defaults and the overrides of `/v1/config` that count: nothing about the files, which come with tables.
+
+        Java would combine an endpoint that is sent here with the project's own keys.
+        """
         sent = [answer.defaults or {}, answer.overrides or {}]
-        defaults, overrides = (self._sifted(one) for one in sent)
-        refused = {key for one in sent for key in java_refusals(one, self._own, vended=self._vended(one))}
-        self.refused_for_spark = tuple(sorted(refused))
+        defaults, overrides = (self._sifted(one, frozenset()) for one in sent)
+        self.refused_for_spark = tuple(sorted({key for one in sent for key in java_refusals(one, self._own)}))
         return defaults, overrides
 
     def of_files(self, config: Properties, credentials: Properties) -> dict[str, str]:
         """The settings that came with a table, with those of the credentials for its files over them."""
-        return self._sifted({**config, **credentials})
+        sent = {**config, **credentials}
+        return self._sifted(sent, self._vended(sent))
 
     def refused_with(self, answer: TableResponse) -> tuple[str, ...]:
         """The settings for which Spark must not be given this table."""
-        sent = [answer.config, *(one.config for one in answer.storage_credentials)]
-        # The settings of a store may stand beside its credentials.
-        vended = self._vended({key: value for one in sent for key, value in one.items()})
-        return tuple(sorted({key for one in sent for key in java_refusals(one, self._own, vended=vended)}))
+        location = answer.metadata.location
+        # The settings of a store may stand beside its credentials, which count for the files below their prefix.
+        beside = [one.config for one in answer.storage_credentials if location.startswith(one.prefix)]
+        vended = self._vended({key: value for one in (answer.config, *beside) for key, value in one.items()})
+        refused = set(java_refusals(answer.config, self._own, vended=vended))
+        for one in answer.storage_credentials:
+            refused.update(java_refusals(one.config, self._own, vended=self._vended(one.config)))
+        return tuple(sorted(refused))
 
     def _vended(self, sent: Mapping[str, Any]) -> frozenset[str]:
         return vended_stores(sent) if self._delegates else frozenset()
 
-    def _sifted(self, sent: Mapping[str, Any]) -> dict[str, str]:
-        found = sift(sent, self._own, vended=self._vended(sent))
+    def _sifted(self, sent: Mapping[str, Any], vended: frozenset[str]) -> dict[str, str]:
+        found = sift(sent, self._own, vended=vended)
         self._report(found.dropped)
+        if "prefix" in found.dropped:  # every request has it: without it, another catalog of the server would answer
+            raise FloeStorageError(
+                f"the catalog server at {self._server} asks for the path prefix {shown(str(sent['prefix']))!r}, which "
+                f"is not a plain path; check catalog.uri, and the name of the catalog on the server"
+            )
         if not self._allow_insecure and plain_http_problem(_ENDPOINT, found.kept.get(_ENDPOINT)):
             raise ConfigurationError(
                 f"the catalog server vends credentials for {shown(found.kept[_ENDPOINT])}: http:// to another machine "
