@@ -134,6 +134,8 @@ def day(new_collector: Callable[..., Collector], tmp_path_factory: pytest.TempPa
 
 def test_every_span_of_a_program_arrives_once(day: Day) -> None:
     assert day.collector.names == [
+        "sql.connect",
+        "iceberg.create_namespace",
         "iceberg.create_table",
         "iceberg.load_table",
         "iceberg.append",
@@ -146,12 +148,14 @@ def test_every_span_of_a_program_arrives_once(day: Day) -> None:
         "iceberg.plan_scan",
         "shop.pay",
     ]
-    assert len({span.span_id for span in day.collector.spans}) == 11
+    assert len({span.span_id for span in day.collector.spans}) == 13
 
 
 def test_spans_carry_what_happened(day: Day) -> None:
-    create, empty, append, loaded, plan, scan = day.collector.spans[:6]
+    connected, namespace, create, empty, append, loaded, plan, scan = day.collector.spans[:8]
     orders = {"table": "bronze.orders", "iceberg.table": "bronze.orders"}
+    assert attributes(connected)["catalog"] == "lake"
+    assert attributes(namespace) == {"namespace": "bronze"}
     assert attributes(create)["iceberg.table"] == "bronze.orders"
     assert attributes(create)["schema_id"] == 0
     assert "identity(2)" in attributes(create)["partition_spec"]
@@ -165,8 +169,9 @@ def test_spans_carry_what_happened(day: Day) -> None:
 
 
 def test_what_happens_inside_of_an_operation_is_its_child(day: Day) -> None:
-    create, _, append, loaded, plan, scan, outer, *_ = day.collector.spans
+    _, namespace, create, _, append, loaded, plan, scan, outer, *_ = day.collector.spans
     assert create.parent_span_id == outer.parent_span_id == b""
+    assert namespace.parent_span_id == create.span_id
     assert append.parent_span_id == plan.parent_span_id == scan.parent_span_id == outer.span_id
     assert loaded.parent_span_id == plan.span_id
     assert {span.trace_id for span in (append, loaded, scan)} == {outer.trace_id} != {create.trace_id}
