@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,7 +16,6 @@ from floe_core.loopback import is_loopback
 
 __all__ = ["RequestGuard"]
 
-_COOKIE = "floe_dev_token"
 _QUERY_TYPES = ("application/json", "application/graphql")
 
 
@@ -26,8 +25,9 @@ class _Refusal:
     reason: str
 
 
-_FOREIGN_HOST = _Refusal(403, "the Host header names another server; open the address that floe dev printed")
-_FOREIGN_ORIGIN = _Refusal(403, "it was sent by a page of another origin; open the address that floe dev printed")
+_ADVICE = "open the address that floe dev printed; behind a proxy, start floe dev with FLOE_DEV_ORIGIN=https://PROXY"
+_FOREIGN_HOST = _Refusal(403, f"the Host header names another server; {_ADVICE}")
+_FOREIGN_ORIGIN = _Refusal(403, f"it was sent by a page of another origin; {_ADVICE}")
 _NOT_A_POST = _Refusal(405, "send GraphQL as POST with Content-Type: application/json")
 _NOT_JSON = _Refusal(415, "send GraphQL with Content-Type: application/json")
 _NO_TOKEN = _Refusal(
@@ -39,30 +39,39 @@ class RequestGuard:
     """An ASGI application that passes on to Dagster's what may reach it, WebSockets included.
 
     With a token, every request needs it. Without one, only requests to a loopback name are answered, so that a foreign
-    name that resolves to this machine (DNS rebinding) is refused.
+    name that resolves to this machine (DNS rebinding) is refused. `origin` is that of a proxy, whose pages are answered
+    too; it needs a token.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, token: str | None = None, origin: str | None = None) -> None:
+        if origin is not None and token is None:
+            raise ValueError("another origin needs a token")
         self._app = app
         self._token = token
+        self._origin = origin
+        # Cookies are sent to every port of a host: the tokens of two servers need two names.
+        self._cookie = f"floe_dev_{hashlib.sha256((token or '').encode()).hexdigest()[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
-        if refusal is None:
+        visit = None if refusal in (_FOREIGN_HOST, _FOREIGN_ORIGIN) else self._visit(scope)
+        if visit is not None:
+            await visit(scope, receive, send)
+        elif refusal is None:
             await self._app(scope, receive, _not_framed(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refusal.reason})
         else:
-            await self._answer(scope, refusal)(scope, receive, send)
+            await _answer(refusal)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> _Refusal | None:
         headers = Headers(scope=scope)
         if not self._is_own_host(headers):
             return _FOREIGN_HOST
-        if not _is_own_origin(scope, headers):
+        if not self._is_own_origin(headers) or not _is_own_site(scope, headers):
             return _FOREIGN_ORIGIN
         if self._token is not None and not self._has_token(headers):
             return _NO_TOKEN
@@ -73,33 +82,44 @@ class RequestGuard:
         # A foreign name has no cookie with the token: where there is a token, names need no check.
         return len(hosts) == 1 and (self._token is not None or is_loopback(_hostname(hosts[0])))
 
+    def _is_own_origin(self, headers: Headers) -> bool:
+        """Browsers name the origin of a page in each POST and WebSocket."""
+        host = headers["host"].lower()
+        own = {f"http://{host}", f"https://{host}", self._origin}
+        return all(origin.lower() in own for origin in headers.getlist("origin"))
+
     def _has_token(self, headers: Headers) -> bool:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = [bearer.strip()] if scheme.lower() == "bearer" else []
-        with suppress(CookieError):
-            given += [one.value for name, one in SimpleCookie(headers.get("cookie", "")).items() if name == _COOKIE]
-        return any(self._is_token(one) for one in given)
+        # Not SimpleCookie: it drops all cookies for one, perhaps of another program, that it cannot parse.
+        stored = cookie_parser("; ".join(headers.getlist("cookie"))).get(self._cookie)
+        return any(self._is_token(one) for one in (*given, stored or ""))
 
     def _is_token(self, given: str) -> bool:
         return self._token is not None and secrets.compare_digest(given.encode(), self._token.encode())
 
-    def _answer(self, scope: Scope, refusal: _Refusal) -> Response:
-        """The refusal; a visit with the token in the address gets its cookie instead."""
+    def _visit(self, scope: Scope) -> Response | None:
+        """A visit with the token in the address gets its cookie and an address without the token."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            return None
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = [value for key, value in query if key == "token"]
-        if refusal is _NO_TOKEN and scope["method"] == "GET" and any(map(self._is_token, given)):
-            rest = urlencode([(key, value) for key, value in query if key != "token"])
-            path = f"/{str(scope['path']).strip('/')}"  # a path that begins with // would lead to another server
-            visit = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
-            # Lax: a link in a message opens the UI; other origins are refused by their Origin header.
-            visit.set_cookie(_COOKIE, self._token or "", httponly=True, samesite="lax")
-            visit.headers["Cache-Control"] = "no-store"
-            return visit
-        return PlainTextResponse(
-            f"floe dev refused this request: {refusal.reason}\n",
-            status_code=refusal.status,
-            headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
-        )
+        if not any(self._is_token(value) for key, value in query if key == "token"):
+            return None
+        rest = urlencode([(key, value) for key, value in query if key != "token"])
+        path = f"/{str(scope['path']).strip('/')}"  # a path that begins with // would lead to another server
+        visit = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
+        # Lax: a link in a message opens the UI; other origins are refused by their Origin header.
+        visit.set_cookie(self._cookie, self._token or "", httponly=True, samesite="lax")
+        visit.headers["Cache-Control"] = "no-store"
+        return visit
+
+
+def _answer(refusal: _Refusal) -> Response:
+    return PlainTextResponse(
+        f"floe dev refused this request: {refusal.reason}\n",
+        status_code=refusal.status,
+        headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
+    )
 
 
 def _hostname(host: str) -> str:
@@ -112,11 +132,8 @@ def _hostname(host: str) -> str:
     return (parts.hostname or "") if parts.netloc == host and "@" not in host else ""
 
 
-def _is_own_origin(scope: Scope, headers: Headers) -> bool:
-    """Browsers name the origin of a page in each POST and WebSocket, and say of the rest how the page relates to us."""
-    host = headers["host"].lower()
-    if any(urlsplit(origin).netloc.lower() != host for origin in headers.getlist("origin")):
-        return False
+def _is_own_site(scope: Scope, headers: Headers) -> bool:
+    """Of requests without an origin, browsers state how the page that sends them relates to this server."""
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
         return True
