@@ -6,32 +6,28 @@ import http.client
 import importlib.util
 import json
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dagster import DagsterError, Definitions
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, FloeError
-from floe_core.loopback import is_loopback
-from floe_core.redaction import protect
+from floe_runtime.dev_access import TOKEN_VARIABLE, Access, access_for, listeners
 from floe_runtime.pipeline import open_pipeline
 
-__all__ = ["WebServerError", "WebUI", "open_web_ui"]
+__all__ = ["WebServerError", "WebUI", "open_web_ui", "wait_for_answer"]
 
 _START_SECONDS = 180
 _END_SECONDS = 30
 # No telemetry; and the backfill policy in the templates is Floe's choice, not the user's.
 _SETTINGS = {"DAGSTER_DISABLE_TELEMETRY": "1", "PYTHONWARNINGS": "ignore:Parameter `backfill_policy`"}
-TOKEN_VARIABLE = "FLOE_DEV_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class WebServerError(FloeError):
@@ -44,7 +40,7 @@ class WebUI:
 
     address: str
     _process: subprocess.Popen[bytes]
-    token: str | None = field(default=None, repr=False)
+    access: Access
 
     def wait(self) -> None:
         """Until somebody interrupts; WebServerError if the server ends by itself."""
@@ -61,8 +57,9 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
         raise ConfigurationError(
             "floe dev needs dagster-webserver, which is not installed: pip install 'floe-runtime[all]'"
         )
-    port = _free_port(host, port)
-    token = _token(host, port)
+    access = access_for(host)
+    with listeners(host, port, token=access.token) as free:
+        port = free[0].getsockname()[1]
     environment = _environment(artifacts)
     settings = {"module": artifacts.pipeline.definitions, "root": str(artifacts.root), "host": host, "port": port}
     with _interruptible():
@@ -78,21 +75,11 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
         output = threading.Thread(target=_pass_on, args=(process,), daemon=True)
         output.start()
         try:
-            _send(process, {**settings, "token": token})
-            _wait_for_answer(process, _reachable(host), port, token)
-            yield WebUI(_address(_reachable(host), port), process, token)
+            _send(process, {**settings, "token": access.token, "origin": access.origin})
+            wait_for_answer(process, _reachable(host), port, access.token)
+            yield WebUI(_address(_reachable(host), port), process, access)
         finally:
             _end(process, output)
-
-
-def _token(host: str, port: int) -> str | None:
-    """The token that every request needs: the user's, or a new one where other machines can reach the server."""
-    given = os.environ.get(TOKEN_VARIABLE)
-    if given:
-        protect(given)
-        return given
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return None if all(is_loopback(str(one[4][0])) for one in found) else secrets.token_urlsafe(32)
 
 
 def _send(process: subprocess.Popen[bytes], settings: dict[str, object]) -> None:
@@ -114,20 +101,6 @@ def _environment(artifacts: CompiledArtifacts) -> dict[str, str]:
         return {**kept, **_SETTINGS}
 
 
-def _free_port(host: str, port: int) -> int:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # As the server will: a port that was closed a moment ago is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            return int(probe.getsockname()[1])
-    except OSError as exc:
-        raise ConfigurationError(
-            f"cannot serve on port {port} of {host}: {exc.strerror}; choose another with --port (0 takes a free one)"
-        ) from exc
-
-
 def _reachable(host: str) -> str:
     """Where to ask a server that listens on every address."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only read here
@@ -137,24 +110,30 @@ def _address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _wait_for_answer(process: subprocess.Popen[bytes], host: str, port: int, token: str | None) -> None:
+def wait_for_answer(process: subprocess.Popen[bytes], host: str, port: int, token: str | None) -> None:
+    """Until the server answers; WebServerError if it ends, refuses this request or takes too long."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
             raise WebServerError(f"Dagster's web server did not start; it ended with exit code {process.returncode}")
-        if _answers(host, port, token):
+        status, text = _answer(host, port, token)
+        if status == http.HTTPStatus.OK:
             return
+        if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            raise WebServerError(f"what serves {_address(host, port)} refused floe dev itself with {status}: {text}")
         time.sleep(0.2)
     raise WebServerError(f"Dagster's web server did not answer within {_START_SECONDS} seconds")
 
 
-def _answers(host: str, port: int, token: str | None) -> bool:
+def _answer(host: str, port: int, token: str | None) -> tuple[int | None, str]:
+    """The status, None without an answer, and the beginning of the text."""
     connection = http.client.HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/server_info", headers={"Authorization": f"Bearer {token}"} if token else {})
-        return connection.getresponse().status == http.HTTPStatus.OK
+        response = connection.getresponse()
+        return response.status, response.read(300).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException):
-        return False
+        return None, ""
     finally:
         connection.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,11 @@ from dagster._utils.log import configure_loggers
 from dagster_webserver.app import create_app_from_workspace_process_context
 from pydantic import BaseModel
 
+from floe_core.errors import FloeError
+from floe_runtime.dev_access import listeners
 from floe_runtime.request_guard import RequestGuard
 
-__all__ = ["ServiceSettings"]
+__all__ = ["ServiceSettings", "serve"]
 
 _LOG_LEVEL = "warning"
 _POLL_RATE_MS = 2000
@@ -47,10 +50,16 @@ class ServiceSettings(BaseModel, frozen=True, extra="forbid"):
     host: str
     port: int
     token: str | None = None
+    origin: str | None = None
 
 
 def serve(settings: ServiceSettings) -> int:
     """Serve until interrupted; 1 if the daemon ends by itself."""
+    with listeners(settings.host, settings.port, token=settings.token) as sockets:
+        return _serve(settings, sockets)
+
+
+def _serve(settings: ServiceSettings, sockets: list[socket.socket]) -> int:
     os.environ["DAGSTER_IS_DEV_CLI"] = "1"
     os.environ["DAGSTER_verbose"] = ""  # noqa: SIM112 - Dagster spells it so
     configure_loggers(formatter="colored", log_level=_LOG_LEVEL.upper())
@@ -67,7 +76,7 @@ def serve(settings: ServiceSettings) -> int:
         workspace = folder / "workspace.yaml"
         workspace.write_text(yaml.dump({"load_from": code_servers.get_code_server_specs()}), encoding="utf-8")
         with _daemon(instance, workspace) as daemon:
-            return _serve_web(settings, instance, workspace, daemon)
+            return _serve_web(settings, sockets, instance, workspace, daemon)
 
 
 @contextmanager
@@ -109,22 +118,19 @@ def _daemon(instance: DagsterInstance, workspace: Path) -> Iterator[subprocess.P
 
 
 def _serve_web(
-    settings: ServiceSettings, instance: DagsterInstance, workspace: Path, daemon: subprocess.Popen[bytes]
+    settings: ServiceSettings,
+    sockets: list[socket.socket],
+    instance: DagsterInstance,
+    workspace: Path,
+    daemon: subprocess.Popen[bytes],
 ) -> int:
     instance.optimize_for_webserver(_STATEMENT_TIMEOUT_MS, _POOL_RECYCLE_SECONDS, _POOL_OVERFLOW)
     target = WorkspaceFileTarget([str(workspace)])
     with WorkspaceProcessContext(instance, workspace_load_target=target, code_server_log_level=_LOG_LEVEL) as context:
-        app = RequestGuard(create_app_from_workspace_process_context(context, "", _POLL_RATE_MS), token=settings.token)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                host=settings.host,
-                port=settings.port,
-                log_level=_LOG_LEVEL,
-                timeout_graceful_shutdown=3,
-                server_header=False,
-            )
-        )
+        dagster = create_app_from_workspace_process_context(context, "", _POLL_RATE_MS)
+        app = RequestGuard(dagster, token=settings.token, origin=settings.origin)
+        config = uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=3, server_header=False)
+        server = uvicorn.Server(config)
 
         def end_with_the_daemon() -> None:
             daemon.wait()
@@ -132,11 +138,14 @@ def _serve_web(
 
         threading.Thread(target=end_with_the_daemon, daemon=True).start()
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal again that ended it
-            server.run()
+            server.run(sockets=sockets)
             return 1
     return 0
 
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        sys.exit(serve(ServiceSettings.model_validate(json.load(sys.stdin))))
+        try:
+            sys.exit(serve(ServiceSettings.model_validate(json.load(sys.stdin))))
+        except FloeError as exc:
+            sys.exit(str(exc))

@@ -37,13 +37,15 @@ def dev(project: Path | None, environment: str | None, port: int, host: str) -> 
         fail(problem, as_json=False)
     try:
         with open_web_ui(artifacts, host=host, port=port) as ui:
-            if ui.token and not is_loopback(host):
+            if ui.access.token and not is_loopback(host):
                 print_warning(
                     "other machines can reach this server, and what they send is not encrypted; "
                     "safer: leave --host out and forward the port with ssh -L"
                 )
-            address = f"{ui.address}/?token={quote(ui.token)}" if ui.token else ui.address
-            click.echo(f"{artifacts.name} in Dagster's web UI: {address}")
+            secret = f"/?token={quote(ui.access.token)}" if ui.access.token else ""
+            click.echo(f"{artifacts.name} in Dagster's web UI: {ui.address}{secret}")
+            if ui.access.origin:
+                click.echo(f"behind the proxy: {ui.access.origin}{secret}")
             ui.wait()
     except KeyboardInterrupt:
         click.echo("stopped; a run that was under way has failed, and its writes are complete or absent", err=True)
