@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 from floe_core.errors import ConfigurationError
 from floe_runtime.dev import WebServerError, wait_for_answer
 from floe_runtime.dev_access import access_for, listeners
-from floe_runtime.dev_services import ServiceSettings, serve
+from floe_runtime.dev_services import ServiceSettings, private_folder, serve
 
 PROXY = "https://lake-3000.example.dev"
 
@@ -126,3 +128,16 @@ def test_a_server_that_refuses_its_own_command_is_an_error_at_once(
             wait_for_answer(sleeper, "127.0.0.1", serving.server_address[1], None)
         assert time.monotonic() - begun < 5
         serving.shutdown()
+
+
+def test_a_long_tmpdir_leaves_room_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with private_folder() as folder, socket.socket(socket.AF_UNIX) as one:
+        assert tempfile.gettempdir() == str(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        one.bind(tempfile.mktemp())  # as Dagster chooses the path of a socket
+    assert not folder.exists()
+    assert tempfile.gettempdir() == str(long)

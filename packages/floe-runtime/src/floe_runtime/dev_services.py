@@ -35,10 +35,11 @@ from floe_core.errors import FloeError
 from floe_runtime.dev_access import listeners
 from floe_runtime.request_guard import RequestGuard
 
-__all__ = ["ServiceSettings", "serve"]
+__all__ = ["ServiceSettings", "private_folder", "serve"]
 
 _LOG_LEVEL = "warning"
 _POLL_RATE_MS = 2000
+_TEMPORARY_BYTES = 60
 _STATEMENT_TIMEOUT_MS, _POOL_RECYCLE_SECONDS, _POOL_OVERFLOW = 15_000, 3600, 20  # as in Dagster's own command
 
 
@@ -66,7 +67,7 @@ def _serve(settings: ServiceSettings, sockets: list[socket.socket]) -> int:
     setup_interrupt_handlers()
     with (
         get_possibly_temporary_instance_for_cli("floe dev") as instance,
-        _private_folder() as folder,
+        private_folder() as folder,
         ProxyServerManager(
             instance=instance,
             workspace_load_target=ModuleTarget(settings.module, None, settings.root, None),
@@ -80,11 +81,13 @@ def _serve(settings: ServiceSettings, sockets: list[socket.socket]) -> int:
 
 
 @contextmanager
-def _private_folder() -> Iterator[Path]:
+def private_folder() -> Iterator[Path]:
     """Temporary files of all these processes, the code servers' sockets among them, where only this user gets in."""
     before = os.environ.get("TMPDIR")
+    # The path of a socket may have 103 bytes; this folder's name and the socket's take 30.
+    place = None if len(os.fsencode(tempfile.gettempdir())) <= _TEMPORARY_BYTES else "/tmp"  # noqa: S108 - mode 0700
     # The runs of a code server that is killed may still write into it.
-    with tempfile.TemporaryDirectory(prefix="floe-dev-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="floe-dev-", dir=place, ignore_cleanup_errors=True) as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         try:
             yield Path(folder)
