@@ -14,6 +14,7 @@ __all__ = [
     "MASK",
     "SPARK_REDACTION_REGEX",
     "is_credential_key",
+    "knows_secrets",
     "masked",
     "protect",
     "protect_for_now",
@@ -46,9 +47,10 @@ def is_credential_key(key: str) -> bool:
 def protect(secret: str) -> None:
     """From now on, this value is masked wherever Floe prints, logs or traces."""
     if len(secret) >= 4:  # masking "a" everywhere would destroy every message and protect nothing
-        # In the disguises of repr(), JSON and addresses too.
-        disguises = (repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret), quote(secret, safe=""))
-        _protected.update((secret, *disguises))
+        # In the disguises of repr(), JSON and addresses too. A double quote elsewhere in a text changes its repr().
+        texts = (repr(secret)[1:-1], repr(f'"{secret}')[2:-1])
+        documents = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+        _protected.update((secret, *texts, *documents, quote(secret), quote(secret, safe="")))
 
 
 def protect_for_now(secret: str) -> None:
@@ -58,6 +60,11 @@ def protect_for_now(secret: str) -> None:
         _passing.move_to_end(secret)
         while len(_passing) > _PASSING_KEPT:
             _passing.popitem(last=False)
+
+
+def knows_secrets() -> bool:
+    """Is there any protected value?"""
+    return bool(_protected or _passing)
 
 
 def masked(key: str, value: Any) -> Any:

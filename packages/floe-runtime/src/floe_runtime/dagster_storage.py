@@ -52,7 +52,7 @@ class _EventLog(SqliteEventLogStorage):
                 self._store_together(run_id, list(group))
             else:
                 for event in group:
-                    self.store_event(event)
+                    super().store_event(event)
 
     def _store_together(self, run_id: str, events: list[EventLogEntry]) -> None:
         rows = [self._event_to_row(event) for event in events]
