@@ -17,9 +17,10 @@ from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster_shared.error import SerializableErrorInfo
 
 from floe_core import redaction
-from floe_core.redaction import protect
+from floe_core.compiler import compile_project
+from floe_core.redaction import protect, redact
 from floe_dagster.differences import _recorded
-from floe_runtime.dagster_storage import SETTINGS
+from floe_runtime.dagster_storage import SETTINGS, ProjectStorage, protect_project
 from floe_runtime.runner import _materialized
 from floe_runtime.stored_events import redacted
 
@@ -111,6 +112,46 @@ def test_errors_and_all_of_metadata_are_stored_without_it(instance: DagsterInsta
     text = rows_of(home)
     assert "planted" not in text
     assert "key ***" in text
+
+
+def compiled(root: Path, environment: str | None = None) -> None:
+    (root / "floe.yaml").write_text(
+        'name: shop\nspark: {conf: {spark.hadoop.fs.s3a.secret.key: "${env:PLANTED}"}}\nenvironments: {prod: {}}\n'
+    )
+    compile_project(root, environment).artifacts.write()
+
+
+def test_a_process_that_loads_no_definitions_masks_the_secrets_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's daemon and web server open the storage, and nothing else of the project."""
+    monkeypatch.setenv("PLANTED", SECRET)
+    compiled(tmp_path)
+    storage = ProjectStorage.from_local(str(tmp_path / ".floe" / "dagster"))
+    storage.event_log_storage.store_event(log_line(f"cannot open {SECRET}"))
+    assert [one.user_message for one in storage.event_log_storage.get_logs_for_run("run")] == ["cannot open ***"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "home"),
+    [(None, "dagster"), (None, "dagster-0123abcd"), ("prod", "dagster.prod"), ("prod", "dagster.prod-0123abcd")],
+)
+def test_each_home_has_the_secrets_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str | None, home: str
+) -> None:
+    monkeypatch.setenv("PLANTED", SECRET)
+    compiled(tmp_path, environment)
+    protect_project(tmp_path / ".floe" / home)
+    assert redact(SECRET) == "***"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"[]", b'{"contract": 99}', b'{"contract": 1}'])
+def test_a_home_without_a_usable_contract_protects_nothing(tmp_path: Path, content: bytes | None) -> None:
+    (tmp_path / ".floe").mkdir()
+    if content is not None:
+        (tmp_path / ".floe" / "compiled.json").write_bytes(content)
+    protect_project(tmp_path / ".floe" / "dagster")
+    assert not redaction._protected
 
 
 @pytest.mark.parametrize("word", ["demo", "1234", "floe", "table_uuid", "rows", "dagster", "Text", "ValueError"])

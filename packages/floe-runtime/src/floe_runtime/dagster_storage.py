@@ -8,8 +8,9 @@ history is readable either way. The `dagster.yaml` of projects names this module
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
+from floe_core.artifacts import CompiledArtifacts
+from floe_core.errors import FloeError
 from floe_runtime.stored_events import redacted
 
-__all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage"]
+__all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage", "protect_project"]
 
 # Dagster hands events over in batches only where the environment names a size.
 BATCH_SIZE = ("DAGSTER_EVENT_BATCH_SIZE", "1000")
@@ -37,6 +40,7 @@ storage:
       base_dir:
         env: DAGSTER_HOME
 """
+_CHECKSUM = re.compile("-[0-9a-f]{8}$")
 
 
 class _EventLog(SqliteEventLogStorage):
@@ -101,7 +105,23 @@ class ProjectStorage(DagsterSqliteStorage):
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)
         self._event_log_storage = _EventLog(str(Path(base_dir) / "history" / "runs"))
+        protect_project(Path(base_dir))
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> ProjectStorage:
         return cls.from_local(inst_data=inst_data, **config_value)
+
+
+def protect_project(home: Path) -> None:
+    """Mask the secrets of the project whose Dagster home this is.
+
+    Dagster's daemon and web server store errors of the project's code, but do not load its definitions.
+    """
+    folder, (kind, _, rest) = home.absolute().parent, home.name.partition(".")
+    if folder.name != ".floe":
+        return
+    # `dagster.ENVIRONMENT`, and for a catalog that changed with a checksum: `pipeline.py` names the folders.
+    names = {rest, _CHECKSUM.sub("", rest)} if rest and kind == "dagster" else {None}
+    for environment in names:
+        with suppress(FloeError, OSError):  # without a contract there is nothing to protect
+            CompiledArtifacts.load(folder.parent, environment).protect_secrets()
