@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 from dagster import AssetKey, AssetMaterialization, DagsterInstance, MetadataValue, TableColumnDep, TableColumnLineage
+from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData, StepMaterializationData
 from dagster._core.events.log import EventLogEntry
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.scheduler.instigation import TickData, TickStatus
+from dagster._daemon.types import DaemonHeartbeat
 from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster_shared.error import SerializableErrorInfo
 
@@ -152,6 +156,56 @@ def test_a_home_without_a_usable_contract_protects_nothing(tmp_path: Path, conte
         (tmp_path / ".floe" / "compiled.json").write_bytes(content)
     protect_project(tmp_path / ".floe" / "dagster")
     assert not redaction._protected
+
+
+def tick_data(status: TickStatus, **fields: Any) -> TickData:
+    at = 1.0 if status is TickStatus.STARTED else 2.0
+    return TickData("origin", "sensor", InstigatorType.SENSOR, status, at, selector_id="it", **fields)
+
+
+def test_ticks_are_stored_without_it_and_keep_their_cursor(instance: DagsterInstance, home: Path) -> None:
+    protect(SECRET)
+    protect("demo")
+    tick = instance.create_tick(tick_data(TickStatus.STARTED, run_keys=["demo"]))
+    instance.update_tick(tick.with_status(TickStatus.FAILURE, error=an_error()).with_cursor("demo"))
+    instance.create_tick(tick_data(TickStatus.SKIPPED, skip_reason=f"no {SECRET!r}"))
+    assert "planted" not in rows_of(home / "schedules")
+    newest, oldest = instance.get_ticks("origin", "it")
+    assert newest.tick_data.skip_reason == "no '***'"
+    assert oldest.status == TickStatus.FAILURE
+    assert oldest.error is not None
+    assert "ValueError" in oldest.error.message
+    assert (oldest.tick_data.cursor, list(oldest.tick_data.run_keys)) == ("demo", ["demo"])
+
+
+def test_backfills_and_heartbeats_are_stored_without_it(instance: DagsterInstance, home: Path) -> None:
+    protect(SECRET)
+    protect("demo")
+    backfill = PartitionBackfill(
+        backfill_id="demo",
+        status=BulkActionStatus.REQUESTED,
+        from_failure=False,
+        tags={"demo": "demo"},
+        backfill_timestamp=1.0,
+        asset_selection=[AssetKey("demo")],
+        title="demo",
+        description=SECRET,
+        run_config={"ops": {"message": "demo"}},
+    )
+    instance.add_backfill(backfill)
+    instance.update_backfill(backfill._replace(status=BulkActionStatus.FAILED, error=an_error()))
+    instance.add_daemon_heartbeat(DaemonHeartbeat(1.0, "SENSOR", "id", [an_error()]))
+    assert "planted" not in rows_of(home / "history")
+    found = instance.get_backfill("demo")
+    assert found is not None
+    assert found.error is not None
+    assert "ValueError" in found.error.message
+    assert (found.title, found.description) == ("demo", "***")
+    assert found.run_config == {"ops": {"message": "demo"}}
+    assert found.asset_selection == [AssetKey("demo")]
+    assert found.tags == {"demo": "demo"}
+    (error,) = instance.get_daemon_heartbeats()["SENSOR"].errors or ()
+    assert "***" in error.message
 
 
 @pytest.mark.parametrize("word", ["demo", "1234", "floe", "table_uuid", "rows", "dagster", "Text", "ValueError"])

@@ -12,20 +12,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster._core.events import ASSET_EVENTS
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
+from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 from dagster._core.storage.sql import create_engine
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS, create_db_conn_string
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
 from floe_core.artifacts import CompiledArtifacts
 from floe_core.errors import FloeError
-from floe_runtime.stored_events import redacted
+from floe_runtime.stored_events import redacted, with_redacted
+
+if TYPE_CHECKING:
+    from dagster._core.execution.backfill import PartitionBackfill
+    from dagster._core.scheduler.instigation import InstigatorTick, TickData
+    from dagster._daemon.types import DaemonHeartbeat
 
 __all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage", "protect_project"]
 
@@ -40,6 +47,9 @@ storage:
       base_dir:
         env: DAGSTER_HOME
 """
+# Texts only: what code reads back (cursors, run keys, run configuration, tags) is kept. A title with a mask is invalid.
+_TICK_TEXTS = ("error", "skip_reason")
+_BACKFILL_TEXTS = ("error", "description")
 _CHECKSUM = re.compile("-[0-9a-f]{8}$")
 
 
@@ -99,12 +109,37 @@ def _is_plain(event: EventLogEntry) -> bool:
     return event.dagster_event is not None and event.dagster_event.event_type in ASSET_EVENTS
 
 
+class _Schedules(SqliteScheduleStorage):
+    """The ticks of schedules and sensors, without secrets. Cursors and run keys are kept: sensors read them back."""
+
+    def create_tick(self, tick_data: TickData) -> InstigatorTick:
+        return super().create_tick(with_redacted(tick_data, *_TICK_TEXTS))
+
+    def update_tick(self, tick: InstigatorTick) -> InstigatorTick:
+        return super().update_tick(tick._replace(tick_data=with_redacted(tick.tick_data, *_TICK_TEXTS)))
+
+
+class _Runs(SqliteRunStorage):
+    """Runs as Dagster keeps them; errors of backfills and daemons without secrets."""
+
+    def add_backfill(self, partition_backfill: PartitionBackfill) -> None:
+        super().add_backfill(with_redacted(partition_backfill, *_BACKFILL_TEXTS))
+
+    def update_backfill(self, partition_backfill: PartitionBackfill) -> None:
+        super().update_backfill(with_redacted(partition_backfill, *_BACKFILL_TEXTS))
+
+    def add_daemon_heartbeat(self, daemon_heartbeat: DaemonHeartbeat) -> None:
+        super().add_daemon_heartbeat(with_redacted(daemon_heartbeat, "errors"))
+
+
 class ProjectStorage(DagsterSqliteStorage):
     """Runs, events and schedules where Dagster keeps them by default, below `base_dir`."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)
         self._event_log_storage = _EventLog(str(Path(base_dir) / "history" / "runs"))
+        self._schedule_storage = _Schedules(create_db_conn_string(str(Path(base_dir) / "schedules"), "schedules"))
+        self._run_storage = _Runs(create_db_conn_string(str(Path(base_dir) / "history"), "runs"))
         protect_project(Path(base_dir))
 
     @classmethod

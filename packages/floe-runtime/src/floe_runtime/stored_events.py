@@ -1,15 +1,17 @@
-"""Dagster's events as they may be stored: without the secrets that Floe knows."""
+"""What Dagster stores, without the secrets that Floe knows: events, and the texts of ticks, backfills and daemons."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from dagster._core.events.log import EventLogEntry
 from dagster._serdes import pack_value, unpack_value
 
 from floe_core.redaction import knows_secrets, redact
 
-__all__ = ["redacted"]
+__all__ = ["redacted", "with_redacted"]
+
+Stored = TypeVar("Stored")
 
 # What people and exceptions write. Names of runs, steps, assets and partitions are kept: Dagster finds events by them.
 _FREE_TEXT = frozenset(
@@ -34,6 +36,18 @@ def redacted(event: EventLogEntry) -> EventLogEntry:
     # Text by text: in serialized JSON, quotes and backslashes of a secret are escaped, and it is not recognized.
     clean = _without_secrets(packed, free=False)
     return event if clean == packed else unpack_value(clean, as_type=EventLogEntry)
+
+
+def with_redacted(record: Stored, *fields: str) -> Stored:
+    """The record (a named tuple of Dagster) with every protected value masked in these fields."""
+    if not knows_secrets():
+        return record
+    named: Any = record
+    given = {name: getattr(named, name) for name in fields}
+    replaced: Stored = named._replace(
+        **{name: unpack_value(_without_secrets(pack_value(one), free=True)) for name, one in given.items()}
+    )
+    return replaced
 
 
 def _without_secrets(value: Any, *, free: bool) -> Any:
