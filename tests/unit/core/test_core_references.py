@@ -13,6 +13,7 @@ from floe_core.references import (
     Reference,
     is_reference,
     malformed_reference,
+    protect_references,
     references_in,
     resolve,
     resolve_model,
@@ -138,6 +139,16 @@ def test_a_resolved_secret_is_masked_from_then_on(
     assert redact("it is planted-value") == "it is planted-value"
     resolve_model(model, root=tmp_path)
     assert redact("it is planted-value") == "it is ***"
+
+
+def test_a_reference_that_is_unset_leaves_no_other_secret_unprotected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNSET", raising=False)
+    monkeypatch.setenv("PLANTED", "planted-secret")
+    conf = {"spark.a.password": "${env:UNSET}", "spark.b.password": "${env:PLANTED}"}
+    protect_references(SparkConfig(conf=conf), root=tmp_path)
+    assert redact("with planted-secret") == "with ***"
 
 
 def test_a_resolved_value_that_does_not_fit_is_a_configuration_error_without_the_value(

@@ -107,8 +107,20 @@ def resolve_model(model: Model, *, root: Path) -> Model:
 def protect_references(*models: BaseModel, root: Path) -> None:
     """Mask the secrets of these settings from now on, before anything connects; references that are unset stay so."""
     for model in models:
+        _protect_value("", model, root)
+
+
+def _protect_value(key: str, value: Any, root: Path) -> None:
+    """One value at a time: a reference that is unset leaves no other unprotected."""
+    if isinstance(value, BaseModel | Mapping):
+        for name, item in value.items() if isinstance(value, Mapping) else value:
+            _protect_value(str(name), item, root)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _protect_value(key, item, root)
+    else:
         with suppress(ConfigurationError):
-            resolve_model(model, root=root)
+            _resolve_value(key, value, root)
 
 
 def _resolve_value(key: str, value: Any, root: Path) -> Any:
