@@ -18,6 +18,9 @@ from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.spec import TablesConfig
 from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
+from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
+from floe_iceberg.reachable import FileKind
+from floe_iceberg.retention import Expiring
 
 T = TableIdentifier.from_string("bronze.orders")
 OTHER = TableIdentifier.from_string("bronze.other")
@@ -305,3 +308,27 @@ def test_spark_is_not_asked_to_commit_to_a_table_whose_log_names_other_files(
     with pytest.raises(FloeStorageError, match=r"thesis\.txt.*would delete it.*set .* to false") as refusal:
         refuse_foreign_log(manager.load_table(T), T)
     assert not isinstance(refusal.value, ConfigurationError)
+
+
+# Expiry -------------------------------------------------------------------------------------------------------------
+
+
+def test_expiry_leaves_added_files_whose_snapshot_another_engine_expires_meanwhile(
+    manager: IcebergTableManager, tmp_path: Path
+) -> None:
+    survey = tmp_path / "survey.parquet"
+    pq.write_table(ROWS, survey)
+    manager.load_table(T).add_files([survey.as_uri()])
+    manager.write_data(T, ROWS, mode="overwrite")
+    manager.write_data(T, ROWS, mode="append")
+    before, known = manager.load_table(T), dict[str, tuple[str, ...]]()
+    oldest = Expiring(snapshots=frozenset({before.snapshots()[0].snapshot_id}), refs=frozenset(), bytes=0)
+    foreign = foreign_files(before, T, manager.homes(), manager.neighbours(), known)
+    assert foreign is not None
+    expire_metadata(before, oldest)
+    for one in manager.load_table(T).snapshots()[:-1]:
+        manager.load_table(T).maintenance.expire_snapshots().by_id(one.snapshot_id).commit()
+    deleted, left = delete_own(before, manager.load_table(T), foreign, known)
+    assert survey.exists()
+    assert [one.path for one in left] == [survey.as_uri()]
+    assert FileKind.DATA in deleted.values()

@@ -28,24 +28,21 @@ __all__ = ["delete_own", "expire_metadata", "foreign_files"]
 def foreign_files(
     table: Table,
     identifier: TableIdentifier,
-    going: Expiring,
     homes: Homes,
     neighbours: Neighbours,
     known: dict[str, tuple[str, ...]],
 ) -> tuple[KeptFile, ...] | None:
-    """The files that only expiring snapshots lead to and that are not certainly the table's own.
+    """The files that the table leads to and that are not certainly its own, whichever snapshots lead to them.
 
-    None if all files of the table are its own, so that no snapshot that goes can take a file of others with it.
+    Another engine may expire meanwhile what was to stay. None if all files of the table are its own: then no snapshot
+    that goes can take a file of others with it.
 
     Args:
         known: The files of manifests that were read before; see `present_files`.
     """
     files = _without_metadata(files_by_kind(table, known=known))
     kept = Belongings(table, homes, neighbours.references(identifier, files)).kept(files)
-    if not kept:
-        return None
-    stay = files_by_kind(table, known=known, without=going.snapshots)
-    return tuple(one for one in kept if one.path not in stay)
+    return kept or None
 
 
 def expire_metadata(table: Table, going: Expiring) -> None:
@@ -64,14 +61,15 @@ def expire_metadata(table: Table, going: Expiring) -> None:
 def delete_own(
     before: Table, after: Table, foreign: tuple[KeptFile, ...], known: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, FileKind], tuple[KeptFile, ...]]:
-    """Delete what the table led to before and does not now, except `foreign`: what is gone, and what is left."""
+    """Delete what the table led to before and does not now, except `foreign`: what is gone, and what is left of it."""
     still = files_by_kind(after, known=known)
     kept = {one.path for one in foreign}
     leaving = _without_metadata(files_by_kind(before, known=known))
     own = {path: kind for path, kind in leaving.items() if path not in still and path not in kept}
     failed = undeleted(after.io, own)
-    left = tuple(KeptFile(path=path, reason=f"it could not be deleted: {why}") for path, why in failed.items())
-    return {path: kind for path, kind in own.items() if path not in failed}, left
+    left = [KeptFile(path=path, reason=f"it could not be deleted: {why}") for path, why in failed.items()]
+    spared = [one for one in foreign if one.path not in still]
+    return {path: kind for path, kind in own.items() if path not in failed}, (*spared, *left)
 
 
 def _without_metadata(files: Mapping[str, FileKind]) -> dict[str, FileKind]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -53,22 +53,11 @@ def files_by_kind(
     *,
     skip_damaged: bool = False,
     known: _Entries | None = None,
-    without: Collection[int] = (),
 ) -> dict[str, FileKind]:
-    """The files that are part of the table; see `present_files`.
-
-    Args:
-        without: Ids of snapshots that are left out, as if they were expired.
-    """
+    """The files that are part of the table; see `present_files`."""
     metadata = table.metadata
     earlier = (entry.metadata_file for entry in metadata.metadata_log)
     reached = dict.fromkeys((table.metadata_location, *earlier), FileKind.METADATA)
-    if without:
-        stay = [one for one in metadata.snapshots if one.snapshot_id not in without]
-        counted = [one for one in metadata.statistics if one.snapshot_id not in without]
-        parts = [one for one in metadata.partition_statistics if one.snapshot_id not in without]
-        update = {"snapshots": stay, "statistics": counted, "partition_statistics": parts}
-        metadata = metadata.model_copy(update=update)
     skipped = (DamagedFileError,) if skip_damaged else ()
     _follow(table.io, metadata, reached, skipped=skipped, removed=False, known=known)
     return reached

@@ -73,7 +73,7 @@ def expire_snapshots(
         files = list_files(before, identifier)
         known: dict[str, tuple[str, ...]] = {}
         left_over: tuple[KeptFile, ...] = ()
-        foreign = foreign_files(before, identifier, going, lake.tables.homes(), others, known)
+        foreign = foreign_files(before, identifier, lake.tables.homes(), others, known)
         if foreign is None:
             arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
             (row,) = call(lake, "expire_snapshots", identifier, arguments)
@@ -124,8 +124,8 @@ def _by_own_list(
     expire_metadata(before, going)
     after = lake.tables.load_table(identifier)
     _same(before, after, identifier)
-    own, failed = delete_own(before, after, foreign, known)
-    return _counts(own), (*foreign, *failed)
+    own, left = delete_own(before, after, foreign, known)
+    return _counts(own), left
 
 
 def _same(before: Table, after: Table, identifier: TableIdentifier) -> None:
