@@ -155,6 +155,28 @@ def test_a_purge_leaves_the_files_of_a_registered_copy_with_another_uuid(manager
     assert not manager.table_exists(T)
 
 
+def test_a_purge_leaves_what_a_damaged_copy_in_the_same_place_may_use(manager: IcebergTableManager) -> None:
+    copy = registered_copy(manager)
+    table = manager.load_table(copy)
+    with table.transaction() as changes:
+        changes.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "1"})
+    for _ in range(2):
+        manager.write_data(copy, ROWS, mode="append", commit_strategy="merge")
+    table, rows = manager.load_table(copy), manager.scan(copy).to_arrow()
+    for one in table.snapshots()[:-1]:  # only the merged manifest leads to the shared files
+        manager.load_table(copy).maintenance.expire_snapshots().by_id(one.snapshot_id).commit()
+    shared = {one.manifest_path for one in manager.load_table(T).current_snapshot().manifests(table.io)}  # type: ignore[union-attr]
+    own = {one.manifest_path for one in table.current_snapshot().manifests(table.io)} - shared  # type: ignore[union-attr]
+    intact = {path: path.read_bytes() for path in (Path(one.removeprefix("file://")) for one in own)}
+    for path, data in intact.items():
+        path.write_bytes(data[: len(data) // 2])
+    kept = manager.drop_table(T, purge=True)
+    for path, data in intact.items():
+        path.write_bytes(data)
+    assert manager.scan(copy).to_arrow() == rows
+    assert kept
+
+
 def test_a_purge_through_a_link_to_another_tables_folder_leaves_its_files(
     manager: IcebergTableManager, tmp_path: Path
 ) -> None:

@@ -86,6 +86,24 @@ def _place_of(name: RowName, table: Table) -> _Place:
     return _Place(name, table.metadata.table_uuid, table.location(), paths)
 
 
+@dataclass(frozen=True)
+class _Files:
+    """The files of a table; not all of them if some of its manifests are damaged."""
+
+    paths: set[str]
+    complete: bool
+
+
+def _read(table: Table, *, skip_damaged: bool) -> _Files:
+    """What a damaged manifest leads to is left out, if all that the table has must lie in its location."""
+    try:
+        return _Files(present_files(table), complete=True)
+    except DamagedFileError:
+        if not skip_damaged or _may_have_strays(table.properties):
+            raise
+        return _Files(present_files(table, skip_damaged=True), complete=False)
+
+
 class Neighbours:
     """All tables, whatever their names: those that other tools made included, and those of other catalogs in the same
     database.
@@ -228,8 +246,12 @@ class Neighbours:
     def _shared(self, other: _Place, keys: Mapping[str, list[str]]) -> set[str]:
         """The keys of files that are also in the metadata of another table."""
         location = file_key(other.location)
-        shares = any(_is_below(key, location) for key in keys)
-        return (set(file_keys(self._files(other))) if shares else self._strays(other)) & keys.keys()
+        inside = {key for key in keys if _is_below(key, location)}
+        if not inside:
+            return self._strays(other) & keys.keys()
+        found = self._files(other)
+        # What a damaged manifest leads to is unknown: it may be any file there.
+        return (set(file_keys(found.paths)) & keys.keys()) | (set() if found.complete else inside)
 
     def _known_before(self, name: RowName) -> set[str]:
         """The files that a table that cannot be loaded had before its last commit, as far as they are not damaged."""
@@ -250,22 +272,19 @@ class Neighbours:
         version = self._places[place.name][0]
         known = self._outside.get(place.name)
         if known is None or known[0] != version:
-            location = file_key(place.location)
-            known = version, {key for key in file_keys(self._files(place)) if not _is_below(key, location)}
+            location, found = file_key(place.location), self._files(place)
+            known = version, {key for key in file_keys(found.paths) if not _is_below(key, location)}
             self._outside[place.name] = known
         return known[1]
 
-    def _files(self, place: _Place) -> set[str]:
+    def _files(self, place: _Place) -> _Files:
         try:
             # Somebody may expire what is being read; then it is gone from the next look.
             for attempt in Retrying(stop=stop_after_attempt(_ATTEMPTS), reraise=True):
                 with attempt:
-                    # What a damaged manifest led to is unknown; the table's own location is not deleted from.
-                    table = self._load(place.name)
-                    inside = place.name.catalog is None and not _may_have_strays(table.properties)
-                    found = present_files(table, skip_damaged=inside)
+                    found = _read(self._load(place.name), skip_damaged=place.name.catalog is None)
         except NoSuchTableError:
-            return set()
+            return _Files(set(), complete=True)
         except Exception as exc:
             raise FloeStorageError(
                 f"the files of '{place}' are unknown, and must not be taken for orphans: {exc}. Nothing was deleted; "
