@@ -7,18 +7,22 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.table import Table
 from tests.lakes import open_manager
 
-from floe_core.errors import ConfigurationError, FloeStorageError
+from floe_core.errors import CatalogConnectionError, ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.spec import TablesConfig
 from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
 from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
+from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.reachable import FileKind
 from floe_iceberg.retention import Expiring
 
@@ -175,6 +179,37 @@ def test_a_purge_leaves_what_a_damaged_copy_in_the_same_place_may_use(manager: I
         path.write_bytes(data)
     assert manager.scan(copy).to_arrow() == rows
     assert kept
+
+
+class Server:
+    """A catalog server that cannot answer about some tables."""
+
+    def __init__(self, tables: dict[tuple[str, ...], Table]) -> None:
+        self.tables, self.problems = tables, dict[str, Exception]()
+
+    def load_table(self, name: tuple[str, ...]) -> Table:
+        if name[-1] in self.problems:
+            raise self.problems[name[-1]]
+        return self.tables[name]
+
+
+def test_a_server_that_cannot_answer_for_a_moment_is_not_taken_for_one_without_references(
+    manager: IcebergTableManager,
+) -> None:
+    file = next(iter(manager.scan(T).plan_files())).file.file_path
+    manager.create_table(OTHER, ROWS.schema)
+    manager.load_table(OTHER).add_files([file])
+    server = Server({(*one.namespace, one.name): manager.load_table(one) for one in (T, OTHER)})
+
+    def neighbours() -> Neighbours:
+        return Neighbours(cast("Catalog", server), lambda: list(server.tables))
+
+    assert neighbours().references(T, [file]) == {file: str(OTHER)}
+    server.problems[OTHER.name] = CatalogConnectionError("503, try later")
+    with pytest.raises(FloeStorageError, match=r"'bronze\.other'.*503, try later.*run it again once"):
+        neighbours().references(T, [file])
+    server.problems[OTHER.name] = ForbiddenError("not for you")
+    assert neighbours().references(T, [file]) == {}
 
 
 def test_a_purge_through_a_link_to_another_tables_folder_leaves_its_files(

@@ -232,16 +232,27 @@ class Neighbours:
     def references(self, identifier: TableIdentifier, files: Iterable[str]) -> dict[str, str]:
         """Which of these files another table has in its metadata, although it lies elsewhere; each with its name.
 
-        A table that this user may not load is not asked, and one that is damaged only about what it had before.
+        A table that this user may not load is not asked, and one that is damaged only about what it had before, where a
+        database keeps the tables. Any other that cannot be loaded is an error.
         """
         paths = file_keys(files)
         if not paths:
             return {}
         others, unreadable = self._others(identifier)
         found = {key: str(other) for other in others for key in self._shared(other, paths)}
-        for name in unreadable:
+        for name, one in unreadable.items():
+            self._refuse_unknown(name, one)
             found |= {key: str(name) for key in self._known_before(name) & paths.keys()}
         return {path: name for key, name in found.items() for path in paths[key]}
+
+    def _refuse_unknown(self, name: RowName, one: _Unreadable) -> None:
+        """What a table has is unknown if it cannot be loaded for a moment, or if a server does not say what it had."""
+        says_before = isinstance(self._catalog, SqlCatalog) and one.stays
+        if not says_before and not isinstance(one.reason, _HIDDEN):
+            raise FloeStorageError(
+                f"the files of '{name}' are unknown, because it cannot be loaded, and must not be deleted as those of "
+                f"another table: {one.reason}. Nothing was deleted; {one.advice.format(name=name)}"
+            )
 
     def _shared(self, other: _Place, keys: Mapping[str, list[str]]) -> set[str]:
         """The keys of files that are also in the metadata of another table."""
