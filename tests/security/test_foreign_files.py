@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import Table
 from tests.lakes import open_manager
@@ -22,7 +25,9 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.spec import TablesConfig
 from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
 from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
+from floe_iceberg.metadata_log import deletable, refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours
+from floe_iceberg.orphans import find_orphans
 from floe_iceberg.reachable import FileKind
 from floe_iceberg.retention import Expiring
 
@@ -356,8 +361,6 @@ def test_a_copied_folder_in_the_warehouse_is_not_purged_with_the_original(
 def test_spark_is_not_asked_to_commit_to_a_table_whose_log_names_other_files(
     manager: IcebergTableManager, thesis: Path
 ) -> None:
-    from floe_iceberg.metadata_log import refuse_foreign_log
-
     with manager.load_table(T).transaction() as changes:
         changes.set_properties(LIMITED)
     refuse_foreign_log(manager.load_table(T), T)
@@ -389,3 +392,87 @@ def test_expiry_leaves_added_files_whose_snapshot_another_engine_expires_meanwhi
     assert survey.exists()
     assert [one.path for one in left] == [survey.as_uri()]
     assert FileKind.DATA in deleted.values()
+
+
+# Orphans ------------------------------------------------------------------------------------------------------------
+
+NOW = datetime.now(timezone.utc)
+
+
+def age(path: Path, days: int) -> None:
+    moment = (NOW - timedelta(days=days)).timestamp()
+    os.utime(path, (moment, moment))
+
+
+def aged(manager: IcebergTableManager, created: str | None) -> Path:
+    """A table of 60 days ago whose history goes back 6 days, and an orphan of 20 days ago in it."""
+    for _ in range(3):
+        manager.write_data(T, ROWS, mode="append")
+    place = folder(manager)
+    orphan = place / "data" / f"00000-0-{uuid.uuid4()}.parquet"
+    orphan.write_bytes(b"left by a job that crashed")
+    for path in place.rglob("*.*"):
+        age(path, 6)
+    age(orphan, 20)
+    age(min((place / "metadata").glob("*.metadata.json")), 60)
+    six_days_ago = int((NOW - timedelta(days=6)).timestamp() * 1000)
+
+    def edit(metadata: dict[str, Any]) -> None:
+        metadata["metadata-log"] = metadata["metadata-log"][-1:]
+        for name in ("snapshots", "snapshot-log", "metadata-log"):
+            for number, one in enumerate(metadata[name]):
+                one["timestamp-ms"] = six_days_ago + number
+        metadata["properties"].pop("floe.created-ms", None)
+        if created is not None:
+            metadata["properties"]["floe.created-ms"] = created
+
+    change(manager, edit)
+    return orphan
+
+
+def orphans_of(manager: IcebergTableManager) -> set[Path]:
+    older_than = NOW - timedelta(days=3)
+    found = find_orphans(
+        manager.load_table(T), T, manager.homes(), older_than=older_than, neighbours=manager.neighbours()
+    )
+    return {Path(path) for path in found.found}
+
+
+def test_orphans_can_be_removed_after_the_first_metadata_left_the_history(manager: IcebergTableManager) -> None:
+    orphan = aged(manager, created=None)
+    found = orphans_of(manager)
+    assert orphan in found
+    earlier = {path for path in found if path != orphan}
+    assert earlier
+    for path in earlier:
+        path.unlink()
+    assert orphans_of(manager) == {orphan}
+
+
+def test_a_table_that_floe_created_says_when_it_began(manager: IcebergTableManager) -> None:
+    sixty_days_ago = int((NOW - timedelta(days=60)).timestamp() * 1000)
+    assert int(manager.load_table(T).properties["floe.created-ms"]) > sixty_days_ago
+    orphan = aged(manager, created=str(sixty_days_ago))
+    for path in orphans_of(manager) - {orphan}:
+        path.unlink()
+    assert orphans_of(manager) == {orphan}
+
+
+@pytest.mark.parametrize("created", ["", "soon", "-1", "9" * 400, "1e400", "\u0661"])
+def test_a_table_may_say_anything_about_when_it_began(manager: IcebergTableManager, created: str) -> None:
+    aged(manager, created=created)
+    assert isinstance(orphans_of(manager), set)
+
+
+def test_a_commit_keeps_the_first_metadata_of_a_table_that_does_not_say_when_it_began(
+    manager: IcebergTableManager,
+) -> None:
+    with manager.load_table(T).transaction() as changes:
+        changes.remove_properties("floe.created-ms")
+        changes.set_properties(LIMITED)
+    metadata = manager.load_table(T).metadata
+    files = {path.as_uri() for path in (folder(manager) / "metadata").glob("*.metadata.json")}
+    catalog = manager.catalog_plugin.connect()
+    assert isinstance(catalog, SqlCatalog)
+    kept = files - deletable(catalog, metadata, files)
+    assert {path.rpartition("/")[2].partition("-")[0] for path in kept} == {"00000", "00002"}

@@ -11,6 +11,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg.beginnings import is_witness
 from floe_iceberg.belongings import is_metadata_file
 from floe_iceberg.catalog_rows import load_row, table_rows
 from floe_iceberg.containment import file_key, file_keys
@@ -32,8 +33,11 @@ def dropped_from_log(base: TableMetadata, metadata: TableMetadata) -> set[str]:
 
 
 def deletable(catalog: SqlCatalog, metadata: TableMetadata, files: Iterable[str]) -> set[str]:
-    """Those that are certainly the table's own metadata, and that no row of the database refers to."""
-    own = {path for path in files if is_metadata_file(path, metadata)}
+    """Those that are certainly the table's own metadata, and that no row of the database refers to.
+
+    The first one stays where nothing else shows when the table began.
+    """
+    own = {path for path in files if is_metadata_file(path, metadata) and not is_witness(path, metadata)}
     return own - _referenced(catalog, own)
 
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import KeptFile
+from floe_iceberg.beginnings import beginning
 from floe_iceberg.belongings import Belongings, Homes, metadata_folders
-from floe_iceberg.containment import canonical, file_keys, is_inside
+from floe_iceberg.containment import canonical, file_keys
 from floe_iceberg.listing import Listed, is_hidden, list_files, location_of
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.reachable import present_files
 from floe_iceberg.writer_files import is_metadata_name
 
 __all__ = ["Orphans", "find_orphans"]
-
-# Metadata files that are older than the table's history says are read to learn whose they are, at most so many.
-_READ = 10
-_LATEST_MS = 253_402_300_799_000  # the end of the calendar: a table may say anything
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,8 @@ def _reasons(table: Table, homes: Homes, listed: Mapping[str, Listed], loose: Ma
     if problem or not loose:
         return dict.fromkeys(loose, problem)
     location, place = table.location(), location_of(table)
-    belongings, first = Belongings(table, homes), _first_moment(table, listed)
+    belongings = Belongings(table, homes)
+    began = beginning(table, {_address(location, path): one.modified for path, one in listed.items()})
     fields = {field.name for spec in table.metadata.partition_specs for field in spec.fields}
     others = _folders_of_others(table, listed)
 
@@ -91,8 +88,10 @@ def _reasons(table: Table, homes: Homes, listed: Mapping[str, Listed], loose: Ma
         address = _address(location, path)
         if is_hidden(path, place, fields):
             return "it is hidden, and Iceberg leaves hidden files alone"
-        if one.modified < first:
-            return f"it is older than the table, whose first metadata is of {first:%Y-%m-%d %H:%M:%S} UTC"
+        if address == began.witness:
+            return "it is the table's first metadata that is left, and shows when the table began"
+        if one.modified < began.moment:
+            return f"it is older than the table, which began at {began.moment:%Y-%m-%d %H:%M:%S} UTC"
         if any(path.startswith(f"{folder}/") for folder in others):
             return "it lies in a folder with the metadata of another table"
         return belongings.orphan_reason(address)
@@ -105,33 +104,3 @@ def _folders_of_others(table: Table, listed: Mapping[str, Listed]) -> set[str]:
     own = {canonical(one) for one in metadata_folders(table.metadata)}
     folders = {path.rpartition("/")[0] for path in listed if is_metadata_name(path.rpartition("/")[2])}
     return {folder.rpartition("/")[0] for folder in folders - own if folder.endswith("/metadata")}
-
-
-def _first_moment(table: Table, listed: Mapping[str, Listed]) -> datetime:
-    """When the table began: its earliest metadata file, in its history or in the store.
-
-    History is cut off after some versions, so the store is asked too: a metadata file there that is the table's own.
-    """
-    metadata = table.metadata
-    known = [one.timestamp_ms for one in metadata.metadata_log] + [one.timestamp_ms for one in metadata.snapshots]
-    first_ms = min(max(min(known, default=metadata.last_updated_ms), 0), _LATEST_MS)
-    first = datetime.fromtimestamp(first_ms / 1000, timezone.utc)
-    location, folders = table.location(), metadata_folders(metadata)
-    earlier = sorted(
-        (one.modified, path)
-        for path, one in listed.items()
-        if one.modified < first
-        and is_metadata_name(path.rpartition("/")[2])
-        and any(is_inside(_address(location, path), folder) for folder in folders)
-    )
-    for modified, path in earlier[:_READ]:
-        if _uuid_in(table, _address(location, path)) == metadata.table_uuid:
-            return modified
-    return first
-
-
-def _uuid_in(table: Table, address: str) -> object:
-    try:
-        return FromInputFile.table_metadata(table.io.new_input(address)).table_uuid
-    except Exception:  # noqa: BLE001 - a file that cannot be read says nothing about the table
-        return None

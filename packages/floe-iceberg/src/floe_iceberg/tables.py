@@ -51,6 +51,7 @@ from floe_iceberg.arguments import (
     namespace_of,
     property_texts,
 )
+from floe_iceberg.beginnings import CREATED
 from floe_iceberg.belongings import Homes, owned_location
 from floe_iceberg.changes import ColumnChange, apply_changes
 from floe_iceberg.errors import replaced, translated
@@ -307,6 +308,7 @@ class IcebergTableManager(PhysicalMaintenance):
         """
         merged = {**self.config.table_properties, **properties}
         refuse_location_provider(merged, f"new table '{identifier}'")
+        merged[CREATED] = str(now_ms())
         asked = merged.pop(LOCATION, None)
         if asked is None:
             return self.new_location(identifier), merged
