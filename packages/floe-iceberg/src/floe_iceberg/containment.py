@@ -46,10 +46,16 @@ def is_inside(path: str, folder: str) -> bool:
     """Is it certain that the path lies below the folder? The folder itself does not.
 
     Never for a path with `..` (a link before it leads elsewhere), for a name with `//`, `.` or `..` in an object store
-    (some engines normalise it, others do not), or where case or percent-encoding make the difference. Links are not
-    followed here: see `local_path`.
+    (some engines normalise it, others do not), or where case or percent-encoding make the difference. Below the folder
+    encoded names may have anything but `..`, as values of partitions do: `url=https%3A%2F%2Fexample.com`. Links are
+    not followed here: see `local_path`.
     """
-    return all(_is_prefix(_parsed(folder, decoded), _parsed(path, decoded)) for decoded in (False, True))
+    place, file, decoded = _parsed(folder, False), _parsed(path, False), _parsed(folder, True)
+    if not _is_prefix(place, file) or decoded.doubtful or _is_root(decoded):
+        return False
+    below = unquote("/".join(file.parts[len(place.parts) :]))
+    pieces = set(re.split(r"[/\\]", below))
+    return "\x00" not in below and ".." not in pieces and not pieces <= {"", "."}
 
 
 def is_same(one: str, other: str) -> bool:
@@ -153,11 +159,15 @@ def _parsed(path: str, decoded: bool) -> _Address:
 def _is_prefix(folder: _Address, path: _Address) -> bool:
     if folder.doubtful or path.doubtful or (folder.store, folder.host) != (path.store, path.host):
         return False
-    # The root of a disk is the folder of everything and of no table.
-    if not folder.parts and folder.store in _WITH_FOLDERS:
+    if _is_root(folder):
         return False
     count = len(folder.parts)
     return len(path.parts) > count and path.parts[:count] == folder.parts
+
+
+def _is_root(folder: _Address) -> bool:
+    """The root of a disk is the folder of everything and of no table."""
+    return not folder.parts and folder.store in _WITH_FOLDERS
 
 
 def _is_equal(one: _Address, other: _Address) -> bool:
