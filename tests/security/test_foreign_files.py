@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from tests.lakes import open_manager
 
@@ -28,6 +30,7 @@ from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
 from floe_iceberg.metadata_log import deletable, refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours
 from floe_iceberg.orphans import find_orphans
+from floe_iceberg.purge import undeleted
 from floe_iceberg.reachable import FileKind
 from floe_iceberg.retention import Expiring
 
@@ -264,6 +267,25 @@ def test_a_purge_by_the_catalog_itself_leaves_the_same_files(manager: IcebergTab
     manager.catalog_plugin.drop_table(str(T), purge=True)
     assert thesis.exists()
     assert not manager.table_exists(T)
+
+
+class LosesTheConnection(PyArrowFileIO):
+    """Answers once about each file."""
+
+    asked: Counter[str]
+
+    def new_input(self, location: str) -> PyArrowFile:
+        self.asked[location] += 1
+        if self.asked[location] == 2:
+            raise OSError("connection reset")
+        return super().new_input(location)
+
+
+def test_a_connection_that_breaks_in_a_purge_is_reported_for_the_file(manager: IcebergTableManager) -> None:
+    files = LosesTheConnection({})
+    files.asked = Counter()
+    manifests = [path.as_uri() for path in folder(manager).rglob("*.avro")]
+    assert undeleted(files, manifests) == dict.fromkeys(manifests, "connection reset")
 
 
 @pytest.mark.parametrize(

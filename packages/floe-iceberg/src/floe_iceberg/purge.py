@@ -96,10 +96,10 @@ def _in_parallel(io: FileIO, paths: list[str]) -> Iterable[str]:
             if not io.new_input(path).exists():
                 return ""
             io.delete(path)
+            return "it was deleted and is there again" if io.new_input(path).exists() else ""
         except FileNotFoundError:
             return ""
         except Exception as exc:  # noqa: BLE001 - credentials that cannot be renewed, for example: it is told
             return str(exc) or type(exc).__name__
-        return "it was deleted and is there again" if io.new_input(path).exists() else ""
 
     return ExecutorFactory.get_or_create().map(delete, paths)
