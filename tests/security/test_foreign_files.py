@@ -269,6 +269,61 @@ def test_a_purge_by_the_catalog_itself_leaves_the_same_files(manager: IcebergTab
     assert not manager.table_exists(T)
 
 
+def a_pipe(place: Path) -> str:
+    os.mkfifo(place / "pipe")
+    return (place / "pipe").as_uri()
+
+
+def a_folder(place: Path) -> str:
+    (place / "some").mkdir()
+    return (place / "some").as_uri()
+
+
+def a_document(place: Path) -> str:
+    (place / "thesis.json").write_text("{}", encoding="utf-8")
+    return (place / "thesis.json").as_uri()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "named",
+    [
+        a_pipe,
+        a_folder,
+        a_document,
+        lambda _: f"s3://bucket.example/00000-{uuid.uuid4()}.metadata.json",
+        lambda _: "foo://x/y",
+        lambda _: "file:///a\x00b",
+    ],
+)
+def test_a_purge_opens_nothing_that_only_the_metadata_log_names(
+    manager: IcebergTableManager, tmp_path: Path, named: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = named(tmp_path), list[str]()
+    change(manager, log_names(path))
+    new_input = PyArrowFileIO.new_input
+
+    def opened(files: PyArrowFileIO, location: str) -> PyArrowFile:
+        asked.append(location)
+        assert location != path
+        return new_input(files, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "new_input", opened)
+    (kept,) = manager.drop_table(T, purge=True)
+    assert kept.path == path
+    assert asked
+    assert not manager.table_exists(T)
+
+
+def test_a_purge_of_a_table_with_a_folder_as_metadata_says_so(manager: IcebergTableManager) -> None:
+    odd = folder(manager) / "metadata" / f"00000-{uuid.uuid4()}.metadata.json"
+    odd.mkdir()
+    change(manager, log_names(odd.as_uri()))
+    with pytest.raises(FloeStorageError, match=odd.name):
+        manager.drop_table(T, purge=True)
+    assert manager.table_exists(T)
+
+
 class LosesTheConnection(PyArrowFileIO):
     """Answers once about each file."""
 

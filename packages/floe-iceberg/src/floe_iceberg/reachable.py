@@ -15,7 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from floe_core.errors import DamagedFileError
+from floe_core.errors import DamagedFileError, FloeStorageError
+from floe_iceberg.belongings import is_metadata_file
 
 __all__ = ["FileKind", "files_by_kind", "present_files", "reached_files"]
 
@@ -67,17 +68,29 @@ def reached_files(table: Table) -> set[str]:
     """Every file that was part of the table as far as its metadata tells, and the earlier metadata files that it lists.
 
     PyIceberg expires snapshots without deleting their files. A file that none of them names stays: whoever put it
-    there may need it.
+    there may need it. The log can name any address, so only the table's own metadata files are opened.
     """
     io = table.io
     reached = {table.metadata_location: FileKind.METADATA}
     _follow(io, table.metadata, reached, skipped=())
     for entry in table.metadata.metadata_log:
         reached[entry.metadata_file] = FileKind.METADATA
-        with suppress(FileNotFoundError):
-            earlier = FromInputFile.table_metadata(io.new_input(entry.metadata_file))
-            _follow(io, earlier, reached, skipped=(FileNotFoundError,))
+        if is_metadata_file(entry.metadata_file, table.metadata):
+            with suppress(FileNotFoundError):
+                _follow(io, _metadata_in(io, entry.metadata_file), reached, skipped=(FileNotFoundError,))
     return set(reached)
+
+
+def _metadata_in(io: FileIO, path: str) -> TableMetadata:
+    try:
+        return FromInputFile.table_metadata(io.new_input(path))
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as exc:
+        raise FloeStorageError(
+            f"the earlier metadata file {path} cannot be read, so the files that it leads to are unknown: {exc}. "
+            f"Nothing was dropped; drop the table without purge, or repair or remove that file"
+        ) from exc
 
 
 def _follow(

@@ -14,6 +14,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ExpireReport, KeptFile, MismatchError
 from floe_core.telemetry import operation
+from floe_iceberg.belongings import is_metadata_file
 from floe_iceberg.containment import canonical_set, is_inside
 from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
 from floe_iceberg.foreign_tables import refuse_commits_by_spark
@@ -197,6 +198,8 @@ def _check(
 def _once_elsewhere(table: Table) -> bool:
     """Did the table keep its files in another place before, as far as it can be told?"""
     for entry in table.metadata.metadata_log:
+        if not is_metadata_file(entry.metadata_file, table.metadata):  # any address: it is not opened
+            return True
         with suppress(FileNotFoundError):
             earlier = FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
             if sends_files_elsewhere(earlier.properties):
