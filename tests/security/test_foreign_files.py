@@ -324,6 +324,25 @@ def test_a_purge_of_a_table_with_a_folder_as_metadata_says_so(manager: IcebergTa
     assert manager.table_exists(T)
 
 
+@pytest.mark.parametrize("project", ["a;b", "a b", "\u00fcber"])
+def test_a_table_below_a_folder_with_an_odd_name_is_purged(tmp_path: Path, project: str) -> None:
+    (tmp_path / project).mkdir()
+    manager = open_manager(tmp_path / project)
+    manager.write_data(T, ROWS, mode="append")
+    place = folder(manager)
+    assert manager.drop_table(T, purge=True) == ()
+    assert [path for path in place.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("project", ["a#b", "a?b"])
+def test_a_table_below_a_folder_that_engines_cut_off_stays(manager: IcebergTableManager, project: str) -> None:
+    table = manager.load_table(T)
+    table.metadata = table.metadata.model_copy(update={"location": f"{table.location()}/{project}/t"})
+    assert "(? # ;)" in manager.homes().problem(table)
+    table.metadata = table.metadata.model_copy(update={"location": f"{folder(manager).as_uri()}/t;v=1"})
+    assert "(? # ;)" in manager.homes().problem(table)
+
+
 class LosesTheConnection(PyArrowFileIO):
     """Answers once about each file."""
 

@@ -27,8 +27,8 @@ _STORE_KEYS = {
     "abfs": ("adls.sas-token",),
     "wasb": ("adls.sas-token",),
 }
-# PyIceberg cuts an address off there, and would delete another file.
-_CUT_OFF = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:.*[?#;]", re.DOTALL)
+# PyIceberg cuts an address off there, and would delete another file: at ; in the last part only.
+_CUT_OFF = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:.*([?#]|;[^/]*\Z)", re.DOTALL)
 
 
 @runtime_checkable
