@@ -33,6 +33,7 @@ from floe_iceberg.orphans import find_orphans
 from floe_iceberg.purge import undeleted
 from floe_iceberg.reachable import FileKind
 from floe_iceberg.retention import Expiring
+from floe_iceberg.writer_files import is_writer_name
 
 T = TableIdentifier.from_string("bronze.orders")
 OTHER = TableIdentifier.from_string("bronze.other")
@@ -572,3 +573,13 @@ def test_a_commit_keeps_the_first_metadata_of_a_table_that_does_not_say_when_it_
     assert isinstance(catalog, SqlCatalog)
     kept = files - deletable(catalog, metadata, files)
     assert {path.rpartition("/")[2].partition("-")[0] for path in kept} == {"00000", "00002"}
+
+
+@pytest.mark.parametrize("name", ["snap-123-1-{0}.avro", "snap-123-{0}.avro", "{0}-m0.avro"])
+def test_manifests_are_recognised_by_the_names_that_writers_give(name: str) -> None:
+    assert is_writer_name(name.format(uuid.uuid4()), in_metadata=True)
+
+
+@pytest.mark.parametrize("name", ["snap-{0}.avro", "snap-1-2-3-{0}.avro", "snap-a-{0}.avro", "snap-123-1.avro"])
+def test_other_avro_files_are_not_taken_for_manifests(name: str) -> None:
+    assert not is_writer_name(name.format(uuid.uuid4()), in_metadata=True)

@@ -12,7 +12,7 @@ _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _DATA = re.compile(rf".*{_UUID}.*\.(parquet|orc|avro|puffin)", re.IGNORECASE | re.DOTALL)
 _METADATA_JSON = re.compile(rf"(v\d+|\d+-{_UUID}|{_UUID})(\.gz)?\.metadata\.json(\.gz)?", re.IGNORECASE)
 _MANIFEST = re.compile(
-    rf"(snap-\d+-\d+-{_UUID}|{_UUID}-m\d+|optimized-m-{_UUID}|{_UUID}[-_a-z0-9]*)\.avro", re.IGNORECASE
+    rf"(snap-\d+-(\d+-)?{_UUID}|{_UUID}-m\d+|optimized-m-{_UUID}|{_UUID}[-_a-z0-9]*)\.avro", re.IGNORECASE
 )
 _STATISTICS = re.compile(rf".*{_UUID}.*\.(stats|puffin)|partition-stats-.*{_UUID}.*\.(parquet|orc|avro)", re.IGNORECASE)
 _TYPES = (".parquet", ".orc", ".avro", ".puffin", ".stats")
