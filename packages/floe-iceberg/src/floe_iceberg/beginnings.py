@@ -44,7 +44,7 @@ def beginning(table: Table, files: Mapping[str, datetime]) -> Beginning:
     """
     metadata = table.metadata
     created = _created_ms(metadata)
-    known = [one.timestamp_ms for one in (*metadata.metadata_log, *metadata.snapshots)]
+    known = [one.timestamp_ms for one in metadata.metadata_log] + [one.timestamp_ms for one in metadata.snapshots]
     first_ms = min(known, default=metadata.last_updated_ms)
     first_ms = min(max(first_ms, 0), _LATEST_MS, *(() if created is None else (created,)))
     first = datetime.fromtimestamp(first_ms / 1000, timezone.utc)
