@@ -118,6 +118,22 @@ def test_places_apart_in_every_reading_do_not_overlap(one: str, other: str) -> N
     assert not may_overlap(one, other)
 
 
+def test_names_in_an_object_store_that_differ_in_case_are_two() -> None:
+    assert not may_overlap("s3://bucket/Sales/x", "s3://bucket/sales")
+    assert file_key("s3://bucket/Sales") != file_key("s3a://bucket/sales")
+
+
+def test_folders_that_differ_in_case_are_two_if_the_disk_says_so(tmp_path: Path) -> None:
+    upper, lower = tmp_path / "Sales", tmp_path / "sales"
+    assert may_overlap(f"{upper}/data/x", str(lower))  # not there yet: the disk may take them for one
+    upper.mkdir()
+    lower.mkdir(exist_ok=True)
+    one = upper.samefile(lower)
+    assert may_overlap(f"{upper}/data/x", str(lower)) is one
+    assert may_overlap(str(lower), f"{upper}/data/x") is one
+    assert may_overlap(upper.as_uri(), lower.as_uri()) is one
+
+
 def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -583,3 +583,15 @@ def test_manifests_are_recognised_by_the_names_that_writers_give(name: str) -> N
 @pytest.mark.parametrize("name", ["snap-{0}.avro", "snap-1-2-3-{0}.avro", "snap-a-{0}.avro", "snap-123-1.avro"])
 def test_other_avro_files_are_not_taken_for_manifests(name: str) -> None:
     assert not is_writer_name(name.format(uuid.uuid4()), in_metadata=True)
+
+
+def test_tables_whose_names_differ_in_case_do_not_block_each_other(manager: IcebergTableManager) -> None:
+    upper, lower = TableIdentifier.from_string("bronze.Sales"), TableIdentifier.from_string("bronze.sales")
+    for one in (upper, lower):
+        manager.write_data(one, ROWS, mode="append")
+    if folder(manager, upper).samefile(folder(manager, lower)):
+        pytest.skip("this disk ignores case")
+    for one in (upper, lower):
+        manager.neighbours().refuse_below(manager.load_table(one), one)
+    assert manager.drop_table(upper, purge=True) == ()
+    assert manager.scan(lower).to_arrow() == ROWS

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "is_inside",
     "is_same",
     "local_path",
+    "may_be_below",
     "may_overlap",
 ]
 
@@ -65,12 +67,36 @@ def is_same(one: str, other: str) -> bool:
 
 def may_overlap(one: str, other: str) -> bool:
     """Could one of two places be the other one, or lie below it, in any reading?"""
-    first, second = file_key(one), file_key(other)
-    return first == second or first.startswith(f"{second.rstrip('/')}/") or second.startswith(f"{first.rstrip('/')}/")
+    return may_be_below(one, other) or may_be_below(other, one)
+
+
+def may_be_below(path: str, folder: str) -> bool:
+    """Could a path be the folder or lie below it, in any reading?"""
+    key, place = file_key(path), file_key(folder)
+    below = key == place or key.startswith(f"{place.rstrip('/')}/")
+    return below and not _is_apart_by_case(path, folder)
+
+
+def _is_apart_by_case(path: str, folder: str) -> bool:
+    """Does the disk have two folders where the two names differ in nothing but case?"""
+    here, there = local_path(path), local_path(folder)
+    if here is None or there is None or "\x00" in here or "\x00" in there:
+        return False
+    place = os.path.realpath(there)
+    above = "/".join(os.path.realpath(here).split("/")[: len(place.split("/"))])
+    if above == place or above.casefold() != place.casefold() or "%" in place:
+        return False
+    try:
+        return not Path(above).samefile(place)
+    except OSError:  # one of them is not there
+        return False
 
 
 def file_key(path: str) -> str:
-    """The same text for all addresses that could be of the same file: links followed, case and encoding ignored."""
+    """The same text for all addresses that could be of the same file: links followed, encoding ignored.
+
+    So is case, except in object stores, where names that differ in case are those of two files.
+    """
     return _key(path, {})
 
 
@@ -88,7 +114,8 @@ def _key(path: str, folders: dict[str, str]) -> str:
     text = canonical(path) if local is None else _real(local, folders)
     rooted = text.startswith("/")
     parts = os.path.normpath(unquote(text)).strip("/")
-    return ("/" if rooted else "") + unicodedata.normalize("NFC", parts).casefold()
+    key = ("/" if rooted else "") + unicodedata.normalize("NFC", parts)
+    return key if local is None else key.casefold()
 
 
 def local_path(path: str) -> str | None:

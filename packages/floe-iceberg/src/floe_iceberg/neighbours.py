@@ -18,7 +18,7 @@ from tenacity import Retrying, stop_after_attempt
 from floe_core.errors import DamagedFileError, FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.catalog_rows import RowName, load_previous, load_row, table_rows
-from floe_iceberg.containment import file_key, file_keys, may_overlap
+from floe_iceberg.containment import file_key, file_keys, may_be_below, may_overlap
 from floe_iceberg.reachable import present_files
 
 __all__ = ["Neighbours", "sends_files_elsewhere"]
@@ -221,9 +221,8 @@ class Neighbours:
                     f"{type(one.reason).__name__}: {one.reason}. Nothing was deleted; "
                     f"{one.advice.format(name=name)}"
                 )
-        own = file_key(table.location())
         for other in others:
-            if any(_is_below(file_key(one), own) for one in (other.location, *other.paths)):
+            if any(may_be_below(one, table.location()) for one in (other.location, *other.paths)):
                 raise FloeStorageError(
                     f"files of '{other}' lie in or below the location of '{identifier}', where they would look like "
                     f"orphans; nothing was deleted. Give one of the tables another location"
