@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from tests.lakes import open_manager
 
@@ -26,6 +27,7 @@ from floe_core.errors import CatalogConnectionError, ConfigurationError, FloeSto
 from floe_core.identifiers import TableIdentifier
 from floe_core.spec import TablesConfig
 from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
+from floe_iceberg.belongings import Belongings
 from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
 from floe_iceberg.metadata_log import deletable, refuse_foreign_log
 from floe_iceberg.neighbours import Neighbours
@@ -595,3 +597,59 @@ def test_tables_whose_names_differ_in_case_do_not_block_each_other(manager: Iceb
         manager.neighbours().refuse_below(manager.load_table(one), one)
     assert manager.drop_table(upper, purge=True) == ()
     assert manager.scan(lower).to_arrow() == ROWS
+
+
+# What it costs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_purge_reads_the_manifests_of_other_tables_once(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.write_data(OTHER, ROWS, mode="append")
+    reads, fetch = Counter[str](), ManifestFile.fetch_manifest_entry
+
+    def counted(manifest: ManifestFile, *arguments: Any, **named: Any) -> list[ManifestEntry]:
+        reads[manifest.manifest_path] += 1
+        return fetch(manifest, *arguments, **named)
+
+    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", counted)
+    assert manager.drop_table(T, purge=True) == ()
+    assert {count for path, count in reads.items() if path.startswith(folder(manager, OTHER).as_uri())} == {1}
+
+
+def test_a_look_at_a_server_that_takes_long_is_not_over_when_it_ends(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, loads, now = manager.load_table(T), list[tuple[str, ...]](), [0.0]
+
+    class Slow:
+        def load_table(self, name: tuple[str, ...]) -> Table:
+            loads.append(name)
+            now[0] += 200
+            return table
+
+    monkeypatch.setattr("floe_iceberg.neighbours.time.monotonic", lambda: now[0])
+    names = [("bronze", f"t{number}") for number in range(5)]
+    neighbours = Neighbours(cast("Catalog", Slow()), lambda: names)
+    for _ in range(3):
+        neighbours.refuse_unreadable(T)
+    assert len(loads) == 5
+    now[0] += 301
+    neighbours.refuse_unreadable(T)
+    assert len(loads) == 10
+
+
+def test_what_belongs_to_a_table_is_decided_with_few_questions_to_the_disk(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, resolved, realpath = manager.load_table(T), list[str](), os.path.realpath
+    place = folder(manager)
+    files = [(place / "data" / f"00000-{number}-{uuid.uuid4()}.parquet").as_uri() for number in range(200)]
+
+    def counted(path: str, **named: Any) -> str:
+        resolved.append(path)
+        return realpath(path, **named)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    assert Belongings(table, manager.homes()).kept(files) == ()
+    assert len(resolved) < 20

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from floe_core.maintenance import KeptFile
-from floe_iceberg.containment import is_inside, is_same, local_path
+from floe_iceberg.containment import is_inside, is_same, local_path, real_path
 from floe_iceberg.writer_files import has_file_type, is_metadata_name, is_statistics_name, is_writer_name
 
 __all__ = ["Belongings", "Homes", "is_metadata_file", "metadata_folders", "owned_location"]
@@ -118,9 +119,9 @@ class Belongings:
             return "its address has a character (? # ;) that engines read differently"
         if not is_inside(path, location) and not self._is_declared(path, name):
             return f"it lies outside of the table's location {location}, or its address can be read in two ways"
-        if is_inside(path, location) and not _is_really_inside(path, location):
+        if is_inside(path, location) and not _is_really_inside(path, location, self._resolved):
             return "it is reached through a link"
-        if not has_file_type(name) or (path in self._statistics() and not is_statistics_name(name)):
+        if not has_file_type(name) or (path in self._statistics and not is_statistics_name(name)):
             return "it has no name that Iceberg gives to files of a table"
         if name.endswith((".json", ".gz")) and not any(is_inside(path, one) for one in self.metadata_folders()):
             return "it is called like metadata and lies outside of the table's metadata folder"
@@ -128,7 +129,9 @@ class Belongings:
 
     def _is_declared(self, path: str, name: str) -> bool:
         """Did a writer put it into a location that floe.yaml declares, as tables with write.data.path have it?"""
-        places = [one for one in self.homes.owned if is_inside(path, one) and _is_really_inside(path, one)]
+        places = [
+            one for one in self.homes.owned if is_inside(path, one) and _is_really_inside(path, one, self._resolved)
+        ]
         return bool(places) and is_writer_name(name, in_metadata=False)
 
     def orphan_reason(self, path: str) -> str:
@@ -141,16 +144,22 @@ class Belongings:
             return "no Iceberg writer gives such a name"
         if path in self.referenced:
             return f"'{self.referenced[path]}' uses it"
-        return "" if _is_really_inside(path, self.table.location()) else "it is reached through a link"
+        return "" if _is_really_inside(path, self.table.location(), self._resolved) else "it is reached through a link"
 
     def metadata_folders(self) -> tuple[str, ...]:
         return metadata_folders(self.table.metadata)
+
+    @cached_property
+    def _resolved(self) -> dict[str, str]:
+        """Folders with links followed; each is asked about once."""
+        return {}
 
     def _data_folders(self) -> tuple[str, ...]:
         location = self.table.location()
         asked = (self.table.properties.get(key) for key in _DATA_PATHS)
         return (f"{location.rstrip('/')}/data", *(one for one in asked if one and is_inside(one, location)))
 
+    @cached_property
     def _statistics(self) -> set[str]:
         metadata = self.table.metadata
         return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
@@ -162,10 +171,17 @@ def is_metadata_file(path: str, metadata: TableMetadata) -> bool:
     return within and not _CUT_OFF.match(path) and is_metadata_name(path.rpartition("/")[2])
 
 
-def _is_really_inside(path: str, folder: str) -> bool:
-    """On a local disk: does no link below the folder lead elsewhere? Elsewhere there are no links."""
+def _is_really_inside(path: str, folder: str, resolved: dict[str, str] | None = None) -> bool:
+    """On a local disk: does no link below the folder lead elsewhere? Elsewhere there are no links.
+
+    Args:
+        resolved: Folders that were resolved before; those that are resolved now are added.
+    """
     here, place = local_path(path), local_path(folder)
     if here is None or place is None:
         return True
+    folders = {} if resolved is None else resolved
+    if place not in folders:
+        folders[place] = os.path.realpath(place)
     below = os.path.relpath(os.path.normpath(here), os.path.normpath(place))
-    return os.path.realpath(here) == os.path.normpath(os.path.join(os.path.realpath(place), below))  # noqa: PTH118
+    return real_path(here, folders) == os.path.normpath(os.path.join(folders[place], below))  # noqa: PTH118

@@ -25,6 +25,7 @@ __all__ = [
     "local_path",
     "may_be_below",
     "may_overlap",
+    "real_path",
 ]
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(.*)", re.DOTALL)
@@ -111,7 +112,7 @@ def file_keys(paths: Iterable[str]) -> dict[str, list[str]]:
 
 def _key(path: str, folders: dict[str, str]) -> str:
     local = local_path(path)
-    text = canonical(path) if local is None else _real(local, folders)
+    text = canonical(path) if local is None else real_path(local, folders)
     rooted = text.startswith("/")
     parts = os.path.normpath(unquote(text)).strip("/")
     key = ("/" if rooted else "") + unicodedata.normalize("NFC", parts)
@@ -150,8 +151,8 @@ def _normal(path: str) -> str:
     return "/" + os.path.normpath(path).strip("/")
 
 
-def _real(path: str, folders: dict[str, str]) -> str:
-    """The path with links followed."""
+def real_path(path: str, folders: dict[str, str]) -> str:
+    """The path with links followed; `folders` are those that were resolved before."""
     folder, name = os.path.split(path.rstrip("/"))
     if "\x00" in path:  # no file system has it
         return path

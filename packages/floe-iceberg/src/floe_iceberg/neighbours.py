@@ -117,7 +117,8 @@ class Neighbours:
     def __init__(self, catalog: Catalog, names: Callable[[], Iterable[Identifier]]) -> None:
         self._catalog = catalog
         self._names = names
-        self._since = time.monotonic()
+        self._looks = 0
+        self._looked_at: float | None = None
         self._places: dict[RowName, tuple[str, _Place]] = {}
         self._outside: dict[RowName, tuple[str, set[str]]] = {}
 
@@ -134,14 +135,16 @@ class Neighbours:
                 self._places[name] = version, found
             elif found is not None:
                 unreadable[name] = _Unreadable(found, self._place_in_catalog(name, version))
+        if self._looked_at is None:  # a look that takes long must not be over as soon as it ends
+            self._looked_at = time.monotonic()
         return [place for _, place in self._places.values()], unreadable
 
     def _versions(self) -> dict[RowName, str]:
         """The tables that there are, each with a text that is another one when the table has changed."""
         if not isinstance(self._catalog, SqlCatalog):
-            if time.monotonic() - self._since > _LOOKED_AT_FOR_SECONDS:
-                self._since = time.monotonic()
-            return {RowName(name): str(self._since) for name in self._names()}
+            if self._looked_at is None or time.monotonic() - self._looked_at > _LOOKED_AT_FOR_SECONDS:
+                self._looks, self._looked_at = self._looks + 1, None
+            return {RowName(name): str(self._looks) for name in self._names()}
         return table_rows(self._catalog)
 
     def _load(self, name: RowName) -> Table:

@@ -533,8 +533,12 @@ class IcebergTableManager(PhysicalMaintenance):
             return planned.kept
 
     def _drop_with_files(self, table: Table, identifier: TableIdentifier, planned: Purge) -> None:
-        """Ask the catalog to delete the files only if all of them may go: it has no way to leave some out."""
-        if planned.kept or Homes(self.storage_plugin.get_warehouse_uri()).problem(table):
+        """Ask a catalog server to delete the files only if all of them may go: it has no way to leave some out.
+
+        A catalog database deletes none itself; PyIceberg would look for the same files a second time.
+        """
+        by_floe = planned.kept or isinstance(self._catalog, SqlCatalog)
+        if by_floe or Homes(self.storage_plugin.get_warehouse_uri()).problem(table):
             self.catalog_plugin.drop_table(str(identifier))
             return
         try:
