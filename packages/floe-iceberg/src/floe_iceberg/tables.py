@@ -79,6 +79,7 @@ from floe_iceberg.registration import check_address, check_metadata_file, refusa
 from floe_iceberg.scans import scan
 from floe_iceberg.schema import SchemaChange, apply_change, name_problems, plan_change, to_iceberg_schema
 from floe_iceberg.snapshots import find_writes, snapshot_info, write_summary
+from floe_iceberg.sql_catalog import SqlCatalogPlugin
 from floe_iceberg.timestamps import REPAIRED_AT, now_ms, refuse_disorder
 from floe_iceberg.write_request import WriteRequest, WriteResult, write_operation
 from floe_iceberg.writes import write
@@ -535,9 +536,9 @@ class IcebergTableManager(PhysicalMaintenance):
     def _drop_with_files(self, table: Table, identifier: TableIdentifier, planned: Purge) -> None:
         """Ask a catalog server to delete the files only if all of them may go: it has no way to leave some out.
 
-        A catalog database deletes none itself; PyIceberg would look for the same files a second time.
+        The plugin of a catalog database would look for the same files a second time.
         """
-        by_floe = planned.kept or isinstance(self._catalog, SqlCatalog)
+        by_floe = planned.kept or type(self.catalog_plugin).drop_table is SqlCatalogPlugin.drop_table
         if by_floe or Homes(self.storage_plugin.get_warehouse_uri()).problem(table):
             self.catalog_plugin.drop_table(str(identifier))
             return
