@@ -29,11 +29,16 @@ def fill(manager: IcebergTableManager) -> None:
     event.listen(catalog.engine, "connect", limit)
 
 
+def create_many(manager: IcebergTableManager) -> None:
+    """More than fits into the room that the pages still have."""
+    for number in range(1000):
+        manager.create_namespace(Namespace.from_string(f"filling_{number:04}"), {"comment": "x" * 500})
+
+
 def test_a_namespace_that_finds_no_space_says_so(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     manager.write_data(ORDERS, pa.table({"id": [1]}), mode="append")
     fill(manager)
     with pytest.raises(FloeStorageError, match=r"no space left on the disk with the catalog database.*free some space"):
-        for number in range(1000):  # the pages that are there have some room
-            manager.create_namespace(Namespace.from_string(f"filling_{number:04}"), {"comment": "x" * 500})
+        create_many(manager)
     assert manager.scan(ORDERS).count() == 1

@@ -80,9 +80,9 @@ def _is_opened_by(location: str, vended: Mapping[str, object]) -> bool:
     return any(one.startswith(key) for one in vended for key in keys)
 
 
-def owned_location(said: str, root: Path) -> str:
+def owned_location(declared: str, root: Path) -> str:
     """A location of tables.owned_locations as an address; a relative one starts from the project."""
-    return said if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", said) else str(root.resolve() / said)
+    return declared if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", declared) else str(root.resolve() / declared)
 
 
 def metadata_folders(metadata: TableMetadata) -> tuple[str, ...]:

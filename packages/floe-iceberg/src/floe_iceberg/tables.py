@@ -547,7 +547,7 @@ class IcebergTableManager(PhysicalMaintenance):
         except (PermissionDeniedError, NotImplementedError) as exc:
             raise PermissionDeniedError(
                 f"the catalog does not delete the files of '{identifier}' ({exc}), and the table is still there. "
-                f"Drop it without purge, or ask whoever runs the catalog to allow it"
+                f"Drop it without purge, or ask the administrator of the catalog to allow it"
             ) from exc
 
     def list_snapshots(self, identifier: TableName) -> list[SnapshotInfo]:
