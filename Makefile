@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-full test-ui check format bench wheels sbom audit clean
+.PHONY: help setup lock demo test test-quick test-full test-wide test-ui test-next check format bench wheels sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +10,13 @@ PACKAGES := $(wildcard packages/*)
 EXAMPLES := $(patsubst %/,%,$(dir $(wildcard examples/*/pyproject.toml)))
 STAMP := $(VENV)/.synced
 WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+# Empty, or the options that measure coverage, which takes a third longer: CI gives them.
+COVERAGE ?=
+NEXT := .venv-next
+# They replace the version bounds of the packages; extras must be repeated.
+NEXT_OVERRIDES := dagster-webserver "pyiceberg[pyiceberg-core,sql-sqlite]" "pyspark[connect]"
+NEXT_COMPILE = $(UV) pip compile --quiet --python $(NEXT)/bin/python --prerelease allow --no-header --no-annotate --no-emit-index-url
 NAMES := floe-core floe-iceberg floe-polaris floe-spark floe-dagster floe-runtime
 
 help:  ## Show these commands
@@ -37,11 +44,12 @@ lock: $(UV)  ## Resolve requirements.lock; pins stay unless ARGS="--upgrade" or 
 demo: java $(STAMP)  ## Fill a small retailer's lakehouse and tell its story
 	@$(BIN)/floe demo --dir .demo $(ARGS)
 
+test-quick: $(STAMP)  ## Run the unit tests: no Java, a minute
+	@$(PYTEST) -m "not full and not wide" $(or $(ARGS),-n $(WORKERS) --dist loadgroup) tests/unit
+
 test: java $(STAMP)  ## Run the suite everyone runs; ARGS="-k name" for a part of it
-ifdef ARGS
-	@$(BIN)/python -m pytest -m "not full" $(ARGS)
-else
-	@$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --dist loadfile --cov --cov-report=
+	@$(PYTEST) -m "not full and not wide" $(or $(ARGS),-n $(WORKERS) --dist loadgroup $(COVERAGE))
+ifneq ($(COVERAGE),)
 	@for name in core iceberg polaris spark dagster runtime; do \
 		total=$$($(BIN)/coverage report --include="*/floe_$$name/*" --format=total) && \
 		echo "coverage of floe_$$name: $$total %" && [ "$$total" -ge 85 ] || { echo "floe_$$name is under 85 %"; exit 1; }; \
@@ -49,10 +57,25 @@ else
 endif
 
 test-full: java chromium $(STAMP)  ## Run the slow and destructive rest
-	@$(BIN)/python -m pytest -m full $(or $(ARGS),-n $(WORKERS) --dist loadfile)
+	@$(PYTEST) -m "full and not wide" $(or $(ARGS),-n $(WORKERS) --dist loadgroup)
+
+test-wide: java $(STAMP)  ## Run the whole product of promises, engines, catalogs and kinds: before a release
+	@$(PYTEST) -m wide $(or $(ARGS),-n $(WORKERS) --dist loadgroup)
 
 test-ui: java chromium $(STAMP)  ## Drive the web UI in a real browser
 	@$(BIN)/python -m pytest -m full tests/ui $(ARGS)
+
+test-next: java $(UV)  ## Run the suite on the newest releases of everything; ARGS="-k name" for a part of it
+	$(UV) venv --quiet --clear --python $(BIN)/python $(NEXT)
+	printf '%s\n' $(NEXT_OVERRIDES) > $(NEXT)/overrides.txt
+	@# An override lifts the web server's own pin too, and both must be one release.
+	echo dagster-webserver | $(NEXT_COMPILE) --no-deps - | sed 's/-webserver//' >> $(NEXT)/overrides.txt
+	$(NEXT_COMPILE) --overrides $(NEXT)/overrides.txt --all-extras --group pyproject.toml:dev \
+		$(addprefix --no-emit-package ,$(NAMES)) $(addsuffix /pyproject.toml,$(PACKAGES)) -o $(NEXT)/requirements.txt
+	$(UV) pip sync --quiet --python $(NEXT)/bin/python $(NEXT)/requirements.txt
+	$(UV) pip install --quiet --python $(NEXT)/bin/python --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES) $(EXAMPLES))
+	@grep -E '^(dagster|dagster-webserver|pyiceberg|pyspark)==' $(NEXT)/requirements.txt
+	@FLOE_UNTESTED_VERSIONS=1 $(NEXT)/bin/python -m pytest -m "not full and not wide" $(or $(ARGS),-n $(WORKERS) --dist loadgroup)
 
 check: $(STAMP)  ## Format check, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -96,4 +119,4 @@ chromium:
 	installed || echo "The browser tests need Chromium; on Debian, as root: apt-get install chromium chromium-driver"
 
 clean:  ## Remove the environment and what the demo left
-	rm -rf $(VENV) .demo .bench dist
+	rm -rf $(VENV) $(NEXT) .demo .bench dist

@@ -7,13 +7,14 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow, dagster, flights, maintenance, rest, start_up, upsert, writes
+from benchmarks import arrow, dagster, flights, history, maintenance, rest, start_up, upsert, writes
 
 console = Console(width=120)
 MEASURES = {
     "start-up": start_up.measure,
     "arrow": arrow.measure,
     "reads": arrow.measure_reads,
+    "history": history.measure,
     "rest": rest.measure,
     "spark": writes.measure,
     "dagster": dagster.measure,

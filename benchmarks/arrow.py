@@ -74,7 +74,7 @@ def _long_history(manager: IcebergTableManager) -> Row:
 
 
 def _metadata(manager: IcebergTableManager) -> Iterator[Row]:
-    catalog = manager._catalog
+    catalog = manager._catalog  # noqa: SLF001 - the bare catalog to compare with
     table = _name("ours0")
     key = (*table.namespace, table.name)
     numbers = itertools.count()

@@ -15,9 +15,9 @@ from benchmarks.measurement import Row, alternately, compared, seconds_of
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
-from floe_iceberg.listing import location_of
-from floe_spark import Lake
-from floe_spark.maintenance import Maintenance, Outcome
+from floe_iceberg import Lake
+from floe_iceberg.files import location_of
+from floe_iceberg.maintenance import Maintenance, Outcome
 
 __all__ = ["measure"]
 

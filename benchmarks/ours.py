@@ -17,7 +17,7 @@ from dagster import BackfillPolicy
 
 from benchmarks.sales import DAYS, SCHEMA, daily, day, days, look_at, materialize, unpartitioned
 from benchmarks.worker import serve
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import LakeResource, create_iceberg_resources
 

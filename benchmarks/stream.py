@@ -15,13 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floe_core.config import LocalStorageConfig, SqlCatalogConfig
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType, WriteMode
 from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.catalogs import SqlCatalogPlugin
+from floe_iceberg.storage import LocalStoragePlugin
 
 __all__ = ["open_lake", "stream"]
 

@@ -22,12 +22,11 @@ import pyarrow.compute as pc
 
 from benchmarks.measurement import Row, seconds_of
 from benchmarks.worker import ROOT
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
+from floe_iceberg import IcebergTableManager, Lake
 
 __all__ = ["measure"]
 

@@ -14,7 +14,7 @@ from benchmarks.measurement import Row, compare
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, WriteMode
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 __all__ = ["measure"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,11 +13,12 @@ import hypothesis  # noqa: F401 - its plugin imports it at the end of a run, whe
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_core.jvm import iceberg_aws_bundle
-from floe_spark import Lake
+from floe_core.security import redaction
+from floe_iceberg import Lake
 from tests.catalogs import CATALOGS, new_namespace, polaris_lake, rest_settings, side_lake
 from tests.engines import ArrowEngine, Engine, SparkEngine
 from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
@@ -27,13 +29,17 @@ for name in ("FLOE_ENV", "DAGSTER_HOME"):
 
 _OPENED: list[Lake] = []
 
+# Tests ask small questions, each of another kind: what makes long queries fast costs more than it saves.
+QUICK_SPARK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The dearest pair, Spark on a catalog server, has its turn in `make test-full`; each alone is met before."""
-    for item in items:
-        if "[spark-rest" in item.nodeid:
-            item.add_marker(pytest.mark.full)
+
+pytest_plugins = ["tests.tiers"]
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +47,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
     """A compiled project with nothing in it but the defaults."""
     root = tmp_path_factory.mktemp("project")
     # The one JVM of the tests serves lakes on S3 too, and jars cannot be added to it later.
-    jars = f"spark: {{conf: {{spark.jars.packages: '{iceberg_aws_bundle()}'}}}}"
-    (root / "floe.yaml").write_text(f"name: tests\n{jars}\n", encoding="utf-8")
+    conf = {"spark.jars.packages": iceberg_aws_bundle(), **QUICK_SPARK}
+    (root / "floe.yaml").write_text(f"name: tests\nspark: {json.dumps({'conf': conf})}\n", encoding="utf-8")
     artifacts = compile_project(root).artifacts
     artifacts.write()
     return artifacts
@@ -88,6 +94,14 @@ def engine(request: pytest.FixtureRequest, catalog: Lake) -> Engine:
     """Each engine on each catalog."""
     made: Engine = request.param(catalog)
     return made
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_words() -> Iterator[None]:
+    """Forget the words that a test had as secrets: they would be masked in the messages that other tests read."""
+    before = set(redaction._protected)
+    yield
+    redaction._protected.difference_update([one for one in redaction._protected - before if len(one) < 12])
 
 
 @pytest.fixture

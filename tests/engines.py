@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, SnapshotInfo
-from floe_spark import Lake
+from floe_iceberg import Lake
 from tests.catalogs import SideLake
 
 __all__ = [

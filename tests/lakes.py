@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.config.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.plugins.discovery import start
 from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 __all__ = ["ORPHAN", "began_earlier", "open_manager"]
 

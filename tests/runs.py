@@ -8,7 +8,7 @@ from typing import Any
 from dagster import DagsterInstance, Definitions, ExecuteInProcessResult
 from pyiceberg.table import Table
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import IcebergIOManager, LakeResource, create_definitions
 from floe_iceberg import IcebergTableManager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from dagster import DagsterInstance
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_iceberg import IcebergTableManager
 
 

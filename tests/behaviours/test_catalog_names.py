@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -14,18 +12,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from tests import commands
 from tests.catalogs import SideLake, side_lake
 
 from floe_core.compiler import compile_project
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import Step
+from floe_core.maintenance.reports import Step
 from floe_core.models import PartitionTransform
-from floe_iceberg.upkeep import TablePlan
-from floe_spark import Lake
-from floe_spark.maintenance.run import Maintenance
+from floe_iceberg import Lake
+from floe_iceberg.maintenance.plan import TablePlan
+from floe_iceberg.maintenance.run import Maintenance
 
-FLOE = str(Path(sys.executable).parent / "floe")
 OLD_SOON = "retry_window: 1s, floor: {enterprise: 1s}, expire: {older_than: 1s, keep_last: 1}"
 MADE_BY = ("arrow", "spark", "empty", "sql")
 
@@ -184,12 +182,13 @@ def test_a_catalog_of_another_tool_becomes_that_of_both_engines_by_its_name(
         mine.step_aside()
 
 
+@pytest.mark.full  # starts Spark
 def test_the_command_leaves_other_catalogs_alone_and_names_them(tmp_path: Path) -> None:
     fill(tmp_path, "default", "bronze.orders", 1, 2)
     (tmp_path / "floe.yaml").write_text(f"name: shop\nmaintenance: {{{OLD_SOON}}}\n", encoding="utf-8")
 
     def floe(*arguments: str) -> str:
-        ran = subprocess.run([FLOE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        ran = commands.floe(*arguments, cwd=tmp_path)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout + ran.stderr
 

@@ -13,11 +13,11 @@ from tests.faults.clocks import clock_off, unguarded
 
 from floe_core.errors import FloeError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import Step
-from floe_iceberg.timestamps import disorder
+from floe_core.maintenance.reports import Step
+from floe_iceberg import Lake
+from floe_iceberg.maintenance.run import Maintenance, Outcome
+from floe_iceberg.snapshots.timestamps import disorder
 from floe_runtime import doctor
-from floe_spark import Lake
-from floe_spark.maintenance.run import Maintenance, Outcome
 
 ROW = pa.table({"id": [1]})
 HOURS = timedelta(hours=2)
@@ -79,7 +79,7 @@ def test_maintenance_repairs_timestamps_where_the_policy_is_off(
     break_table(lake, table, monkeypatch, {"floe.maintenance.enabled": "false"})
     (outcome,) = Maintenance(lake, start=partial(pytest.fail, "nothing needs Spark")).run([table])
     assert outcome.outcome is Outcome.DONE, outcome.reason
-    assert {why for _, why in outcome.skipped} == {"the policy says enabled: false"}
+    assert {why for _, why in outcome.skipped} == {"the policy has enabled: false"}
     assert disorder(lake.tables.load_table(table).metadata) is None
 
 
@@ -126,7 +126,7 @@ def test_polaris_refuses_a_snapshot_from_the_future_and_the_clock_is_named(
     polaris.tables.write_data(table, ROW, mode="append")
     with (
         clock_off(monkeypatch, HOURS),
-        pytest.raises(FloeStorageError, match="ahead of the catalog server's clock, and the catalog takes none"),
+        pytest.raises(FloeStorageError, match="ahead of the catalog server's clock; the catalog refuses snapshots"),
     ):
         polaris.tables.write_data(table, ROW, mode="append")
     assert polaris.tables.scan(table).to_arrow().num_rows == 1

@@ -22,7 +22,7 @@ from tests.servers.spark_connect import spark_connect_server
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
-from floe_runtime.demo import check_figures
+from floe_runtime.demo.story import check_figures
 from floe_runtime.templates import copy_template
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]  # three whole pipelines

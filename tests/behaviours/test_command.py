@@ -8,30 +8,16 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import FLOE, floe
 
 from floe_core.compiler import compile_project
-from floe_core.plugins import create_catalog_plugin, create_storage_plugin
+from floe_core.plugins.discovery import create_catalog_plugin, create_storage_plugin
 from floe_iceberg import IcebergTableManager
-
-FLOE = str(Path(sys.executable).parent / "floe")
-
-
-def floe(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [FLOE, *arguments],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def tables(root: Path) -> IcebergTableManager:
@@ -66,6 +52,7 @@ def test_a_new_project_runs_as_it_was_generated(starter: Path) -> None:
     assert rows(starter, "bronze.measurements") == 14_400
 
 
+@pytest.mark.full  # starts Spark; without it: test_command_missing.py
 def test_missing_partitions_are_filled_and_told_as_json(starter: Path) -> None:
     ran = floe("run", "--missing", "--json", cwd=starter)
     report = json.loads(ran.stdout)
@@ -119,6 +106,7 @@ def test_an_old_java_is_one_sentence_and_exit_code_1(starter: Path, tmp_path: Pa
         assert "Traceback" not in ran.stdout + ran.stderr
 
 
+@pytest.mark.full  # starts Spark
 def test_the_project_printed_in_the_readme_runs(new_project: Any) -> None:
     root: Path = new_project("name: shop\n")
     readme = (Path(__file__).parents[2] / "README.md").read_text()

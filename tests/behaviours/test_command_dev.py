@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.ui.dev_server import FLOE, DevServer, floe_dev, living
+from tests.commands import FLOE
+from tests.ui.dev_server import DevServer, floe_dev, living
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
-from floe_runtime.dev import open_web_ui
+from floe_runtime.dev.server import open_web_ui
 from floe_runtime.templates import copy_template
 
 ASSETS = {"bronze/measurements", "gold/daily_averages"}
@@ -112,6 +113,7 @@ def test_without_the_web_server_it_says_what_to_install(
         pass
 
 
+@pytest.mark.full  # starts the web server
 def test_it_serves_the_assets_and_ends_with_all_its_processes(starter: Path) -> None:
     with floe_dev(starter, "--env", "test") as server:
         assert server.assets() == ASSETS

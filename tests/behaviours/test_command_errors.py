@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-FLOE = str(Path(sys.executable).parent / "floe")
-
-
-def floe(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [FLOE, *arguments], cwd=cwd, env=dict(os.environ), capture_output=True, text=True, timeout=300, check=False
-    )
+from tests.commands import floe
 
 
 def test_a_new_project_names_a_schema_that_exists(tmp_path: Path) -> None:

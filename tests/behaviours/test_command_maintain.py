@@ -10,7 +10,6 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from dataclasses import dataclass
@@ -19,16 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.commands import FLOE, floe
 from tests.lakes import ORPHAN, began_earlier
 
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import ExpireReport, Step
-from floe_core.records import Recorder, read_records, records_path
+from floe_core.maintenance.records import Recorder, read_records, records_path
+from floe_core.maintenance.reports import ExpireReport, Step
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.leases import leased
+from floe_iceberg.maintenance.leases import leased
 
-FLOE = str(Path(sys.executable).parent / "floe")
 # History of a second is old, so that a test need not wait a week.
 SETTINGS = """
 name: shop
@@ -85,15 +84,7 @@ class Shop:
         return {str(one): tables.load_table(one).metadata_location for one in found}
 
     def floe(self, *arguments: str, within: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [FLOE, *arguments],
-            cwd=self.root,
-            env={**os.environ, **(within or {})},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return floe(*arguments, cwd=self.root, **(within or {}))
 
     def told(self, *arguments: str, code: int = 0, within: dict[str, str] | None = None) -> dict[str, Any]:
         """The document that a command prints for programs; nothing else is on standard output."""
@@ -158,7 +149,7 @@ def test_a_plan_tells_what_and_why_and_changes_nothing(worn: Shop, no_java: dict
     assert re.search(r"  compact +6 of 6 files in 1 of 1 partition .* anew", shown.stdout)
     assert re.search(r"  expire +3 of 4 snapshots are older than the policy keeps them; frees about", shown.stdout)
     assert re.search(r"  orphans +1 file that nothing refers to, .*; frees about 5.0 kB", shown.stdout)
-    assert "gold.shared expire, orphans skipped: the table says gc.enabled=false" in shown.stdout
+    assert "gold.shared expire, orphans skipped: the table has gc.enabled=false" in shown.stdout
     assert "gold.wrong failed: properties of table 'gold.wrong'" in shown.stdout
     assert "silver.calm" not in shown.stdout
     assert "2 of 4 tables to be maintained in 4 steps, about" in shown.stdout
@@ -184,6 +175,7 @@ def test_a_plan_tells_what_and_why_and_changes_nothing(worn: Shop, no_java: dict
     assert not was_started(no_java)
 
 
+@pytest.mark.full
 def test_a_run_does_what_was_planned_and_then_there_is_nothing_to_do(worn: Shop, no_java: dict[str, str]) -> None:
     planned = steps_of(worn.told("maintain", "plan", code=1))
     before, rows = worn.files(), worn.tables.scan(named("bronze.orders")).to_arrow().num_rows
@@ -419,7 +411,7 @@ def test_health_tells_of_tables_whose_files_are_lost_or_broken(shop: Shop) -> No
         "bronze.odd": "red",
         "bronze.well": "green",
     }
-    assert "not where the catalog says" in tables["bronze.lost"]["findings"][0]["reason"]
+    assert "not where the catalog expects them" in tables["bronze.lost"]["findings"][0]["reason"]
 
 
 def on_terminal(shop: Shop, columns: int, *arguments: str) -> list[str]:

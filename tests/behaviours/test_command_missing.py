@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests import commands
 from tests.runs import rows_of
 
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
 
-FLOE = str(Path(sys.executable).parent / "floe")
 DEFINITIONS = """
 import pandas as pd
 from dagster import AssetIn, BackfillPolicy, DailyPartitionsDefinition, asset
@@ -43,7 +43,7 @@ defs = create_definitions([orders, total])
 
 
 def floe(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run([FLOE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    ran = commands.floe(*arguments, cwd=cwd)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran
 
@@ -56,6 +56,7 @@ def warnings(ran: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in ran.stderr.splitlines() if line.startswith("warning: ")]
 
 
+@pytest.mark.full
 def test_lost_tables_are_reported_and_recomputed(new_project: Any) -> None:
     root: Path = new_project("name: shop\n")
     (root / "definitions.py").write_text(DEFINITIONS)

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests import commands
 from tests.catalogs import rest_settings
 from tests.lakes import open_manager
 from tests.servers.seaweedfs import SeaweedFS
 
 from floe_core.identifiers import Namespace, TableIdentifier
 
-FLOE = str(Path(sys.executable).parent / "floe")
-
 
 def floe(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [FLOE, "namespaces", *arguments],
-        cwd=cwd,
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return commands.floe("namespaces", *arguments, cwd=cwd)
 
 
 def told(*arguments: str, cwd: Path, code: int = 0) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from tests.engines import BY_DAY, SparkEngine, days, events, rows_of
 from tests.faults.files import files_reached
 from tests.faults.processes import Project, Writer
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 
 class Writes(Protocol):

@@ -19,11 +19,11 @@ from tests.faults.disk import broken_disk
 from tests.faults.files import KeptFiles, files_reached
 from tests.faults.processes import MOMENTS, Project, Writer
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.snapshots import WRITE_ID
-from floe_spark import Lake
+from floe_iceberg import Lake
+from floe_iceberg.snapshots.snapshots import WRITE_ID
 
 SEED = 20261
 DAYS = 20

@@ -18,10 +18,10 @@ from tests.catalogs import new_namespace
 from tests.runs import QUIET
 from tests.servers.seaweedfs import BUCKET, SeaweedFS
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.spec import S3StorageConfig
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import Namespace
-from floe_core.spec import S3StorageConfig
 from floe_dagster import IcebergIOManager, IcebergIOManagerConfig, LakeResource
 from floe_iceberg import IcebergTableManager
 

@@ -29,11 +29,11 @@ from dagster import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, PartitionMismatchError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import LakeResource, create_definitions
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 

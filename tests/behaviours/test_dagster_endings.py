@@ -38,12 +38,12 @@ from dagster._core.execution.plan.outputs import StepOutputHandle
 from tests.faults import dagster_job
 from tests.runs import files_of, metadata_of, rows_of, run
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_dagster import LakeResource, io_manager
-from floe_dagster.steps import write_id
+from floe_dagster.runs.steps import write_id
 from floe_iceberg import IcebergTableManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")

@@ -35,11 +35,11 @@ from tests.catalogs import SideLake, side_lake
 from tests.engines import transform
 from tests.runs import QUIET, files_of, rows_of
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
-from floe_core.governance import RetentionRule
 from floe_core.identifiers import Namespace, TableIdentifier
+from floe_core.maintenance.governance import RetentionRule
 from floe_dagster import (
     IcebergIOManager,
     LakeResource,
@@ -47,12 +47,12 @@ from floe_dagster import (
     create_iceberg_resources,
     create_maintenance,
 )
-from floe_dagster.cursors import cursor_tag
-from floe_dagster.steps import INPUTS
-from floe_iceberg.health import LAST_MAINTENANCE
-from floe_iceberg.leases import is_lease
-from floe_iceberg.refs import staging_branch
-from floe_spark import Lake
+from floe_dagster.runs.cursors import cursor_tag
+from floe_dagster.runs.steps import INPUTS
+from floe_iceberg import Lake
+from floe_iceberg.maintenance.health import LAST_MAINTENANCE
+from floe_iceberg.maintenance.leases import is_lease
+from floe_iceberg.snapshots.refs import staging_branch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
@@ -286,9 +286,9 @@ def test_what_is_skipped_is_told_with_its_reason(house: House) -> None:
     done = house.maintain(assets)
     told = {name: (one["floe/maintenance"], one["floe/maintenance_reason"]) for name, one in observed(done).items()}
     everything = "compact, manifests, statistics, expire, orphans"
-    assert told["bronze/off"] == ("nothing to do", f"{everything}: the policy says enabled: false")
+    assert told["bronze/off"] == ("nothing to do", f"{everything}: the policy has enabled: false")
     assert told["bronze/shared"][0] == "done"
-    assert told["bronze/shared"][1].startswith("expire, orphans: the table says gc.enabled=false")
+    assert told["bronze/shared"][1].startswith("expire, orphans: the table has gc.enabled=false")
     assert (house.files("bronze.off"), house.files("bronze.shared")) == (4, 1)
 
 
@@ -535,6 +535,7 @@ def consumer() -> list[Any]:
     return [AssetSpec(["bronze", "source"]), consumed]
 
 
+@pytest.mark.full  # several runs each
 def test_cursors_survive_an_expiry_that_takes_everything_else(house: House) -> None:
     assets = consumer()
     for number in range(5):
@@ -566,6 +567,7 @@ def test_cursors_survive_an_expiry_that_takes_everything_else(house: House) -> N
     assert house.ids("bronze.source") == list(range(9))
 
 
+@pytest.mark.full  # several runs each
 def test_what_a_consumer_that_is_behind_has_not_read_is_kept_until_it_has(house: House) -> None:
     assets = consumer()
     older = [house.write("bronze.source", number) for number in range(3)]

@@ -19,7 +19,7 @@ from dagster import (
 )
 from tests.runs import metadata_of, rows_of, run, run_alone
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, FloeStorageError, PartitionMismatchError, SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import IcebergIOManager, create_definitions

@@ -37,9 +37,10 @@ from tests.runs import QUIET
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_dagster import IcebergIOManager, LakeResource, create_definitions, io_manager, options
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake, commits
+from floe_dagster import IcebergIOManager, LakeResource, create_definitions, io_manager
+from floe_dagster.assets import options
+from floe_iceberg import IcebergTableManager, Lake
+from floe_spark.writing import commits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
@@ -247,6 +248,7 @@ def test_the_refusal_says_what_an_asset_that_stores_nothing_has_to_do(lake: Lake
             create_definitions(both, project=lake.artifacts.root)
 
 
+@pytest.mark.every_catalog
 def test_a_second_asset_is_refused_by_the_owner_in_the_table(
     engine: Engine, instance: DagsterInstance, x_y: TableIdentifier, frame: Callable[[pa.Table], Any]
 ) -> None:
@@ -318,6 +320,7 @@ def test_the_refusal_says_how_to_take_the_table_over_and_that_works(
     assert (ids(lake, x_y), owner(lake, x_y)[0]) == ([1, 2], f"{ns}/x_y")
 
 
+@pytest.mark.every_catalog
 def test_a_table_of_nobody_is_adopted_in_the_commit_of_the_write(
     engine: Engine, instance: DagsterInstance, x_y: TableIdentifier, frame: Callable[[pa.Table], Any]
 ) -> None:

@@ -21,11 +21,10 @@ from dagster import (
 from pyspark.sql import DataFrame
 from tests.runs import files_of, metadata_of, rows_of, run, run_alone
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
+from floe_iceberg import IcebergTableManager, Lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 

@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterInstance, StaticPartitionsDefinition, asset
 from tests.runs import metadata_of, run
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import IcebergTableManager
 

@@ -22,13 +22,12 @@ from pyiceberg.types import StringType
 from pyspark.sql import DataFrame
 from tests.runs import metadata_of, rows_of, run
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_dagster import cursors
-from floe_dagster.cursors import cursor_tag
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
+from floe_dagster.runs import cursors
+from floe_dagster.runs.cursors import cursor_tag
+from floe_iceberg import IcebergTableManager, Lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 

@@ -22,7 +22,7 @@ from dagster import (
 from pydantic import Field
 from tests.runs import metadata_of, rows_of, run, run_alone
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import (
@@ -32,7 +32,7 @@ from floe_dagster import (
     MaintenanceOptions,
     create_definitions,
 )
-from floe_dagster.options import RunOptions
+from floe_dagster.assets.options import RunOptions
 from floe_iceberg import IcebergTableManager
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")

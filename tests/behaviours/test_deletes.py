@@ -11,7 +11,7 @@ from tests.engines import BY_DAY, ArrowEngine, SparkEngine, day, days, events, m
 
 from floe_core.errors import ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier, TableSlice
-from floe_spark import Lake
+from floe_iceberg import Lake
 from floe_spark.names import table_name
 
 ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
@@ -42,6 +42,7 @@ def test_deleted_rows_are_not_read(arrow: ArrowEngine, table: TableIdentifier) -
     check(arrow, table, odd(events(0, 1, 2)))
 
 
+@pytest.mark.every_catalog
 def test_a_day_with_deletes_is_replaced(arrow: ArrowEngine, table: TableIdentifier) -> None:
     arrow.write(table, events(1, rows=4), mode="overwrite", slice=days(1))
     check(arrow, table, odd(events(0, 2)) + rows_of(events(1, rows=4)))

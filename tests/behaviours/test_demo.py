@@ -21,11 +21,12 @@ from rich.console import Console
 from floe_core.compiler import compile_project
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_runtime.demo import DAYS, DemoFailedError, check_figures, file_change, prepare
+from floe_iceberg import IcebergTableManager, Lake
+from floe_runtime.demo.story import DAYS, DemoFailedError, check_figures, file_change, prepare
 from floe_runtime.templates import copy_template
 from floe_runtime.templates.retail.retail.source import Source
-from floe_spark import Lake
+
+pytestmark = pytest.mark.full  # the demo itself takes most of a minute
 
 ROWS = 20_000
 CORRECTED = date(2026, 1, 5)

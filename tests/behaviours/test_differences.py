@@ -28,19 +28,19 @@ from dagster import (
 from tests.catalogs import new_namespace, polaris_settings, rest_settings
 from tests.runs import QUIET, rows_of, span
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import CatalogConnectionError, ConfigurationError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
-from floe_core.redaction import protect
+from floe_core.security.redaction import protect
 from floe_dagster import IcebergIOManager, LakeResource, create_definitions
 from floe_dagster.differences import Difference, find_differences, spread
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.changes import RenameColumn
+from floe_iceberg.schema.changes import RenameColumn
 from floe_runtime.cli.run import _remaining
-from floe_runtime.pipeline import Pipeline
-from floe_runtime.planning import Batch, batches, missing_and_lost
+from floe_runtime.runs.pipeline import Pipeline
+from floe_runtime.runs.planning import Batch, batches, missing_and_lost
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
@@ -172,6 +172,7 @@ def shop(open_shop: Callable[[str], Shop]) -> Shop:
 # What is lost --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog
 @pytest.mark.parametrize("catalog", ["embedded", "rest", "polaris"])
 def test_a_table_that_was_dropped_or_created_again_is_recomputed(
     open_shop: Callable[[str], Shop], catalog: str
@@ -332,6 +333,7 @@ def test_an_append_that_was_rolled_back_is_made_again(shop: Shop) -> None:
 # What is not lost ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog
 @pytest.mark.parametrize("catalog", ["embedded", "rest", "polaris"])
 def test_expired_snapshots_are_no_loss(open_shop: Callable[[str], Shop], catalog: str) -> None:
     shop = open_shop(catalog)

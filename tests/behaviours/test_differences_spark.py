@@ -7,11 +7,11 @@ import pytest
 from dagster import AssetExecutionContext, DagsterInstance, DailyPartitionsDefinition, asset
 from tests.runs import run
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import create_definitions
 from floe_dagster.differences import find_differences
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 

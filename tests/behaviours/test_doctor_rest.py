@@ -27,8 +27,8 @@ from tests.servers.catalogs import open_catalog
 from tests.servers.seaweedfs import BUCKET, SeaweedFS
 
 from floe_core.compiler import compile_project
-from floe_core.spec import SqlCatalogConfig
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_core.config.spec import SqlCatalogConfig
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 from floe_runtime.doctor import Finding, examine
 
 QUICK = "  retry: {max_attempts: 2, initial_wait_seconds: 0.1, max_wait_seconds: 1, jitter_seconds: 0}\n"
@@ -111,7 +111,7 @@ def test_a_closed_port_is_the_address(server: SeaweedFS, examined: Examine) -> N
 def test_an_unknown_host_is_the_address(server: SeaweedFS, examined: Examine) -> None:
     findings = examined(rest_settings(server, uri="https://catalog.invalid/api/catalog"))
     assert names(findings) == ["java", "address"]
-    assert "there is no such host as 'catalog.invalid'; check catalog.uri" in red(findings, "address")
+    assert "the host 'catalog.invalid' cannot be resolved; check catalog.uri" in red(findings, "address")
 
 
 def test_a_proxy_that_is_away_is_told_from_the_catalog(
@@ -166,15 +166,15 @@ def test_a_trusted_certificate_is_green_and_says_when_it_ends(
     assert all(one.ok for one in findings)
     assert names(findings) == ["java", "address", "tls"]
     told = findings[-1].message
-    assert f"the certificate of 127.0.0.1 is trusted, and good until {ends:%Y-%m-%d} (5 days): have it renewed" in told
+    assert f"the certificate of 127.0.0.1 is trusted, and valid until {ends:%Y-%m-%d} (5 days): renew it" in told
 
 
 @pytest.mark.parametrize(
     ("name", "days", "trusted", "reason"),
     [
         ("127.0.0.1", 90, False, "catalog.ca_bundle"),
-        ("catalog.example.com", 90, True, "Write the name that its certificate is made for into catalog.uri"),
-        ("127.0.0.1", -1, True, "Have its certificate renewed"),
+        ("catalog.example.com", 90, True, "Use the host name of its certificate in catalog.uri"),
+        ("127.0.0.1", -1, True, "Renew its certificate"),
     ],
 )
 def test_a_certificate_that_is_not_trusted_is_tls(
@@ -193,7 +193,7 @@ def test_a_certificate_that_is_not_trusted_is_tls(
 def test_a_missing_ca_bundle_is_tls(server: SeaweedFS, examined: Examine) -> None:
     with tls_server(trustme.CA().issue_cert("127.0.0.1")) as port:
         settings = rest_settings(server, uri=f"https://127.0.0.1:{port}", catalog="  ca_bundle: nowhere.pem\n")
-        assert "catalog.ca_bundle: there is no file" in red(examined(settings), "tls")
+        assert "nowhere.pem does not exist; put the authorities' PEM there" in red(examined(settings), "tls")
 
 
 # Being let in -----------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_token_that_is_refused_is_the_config(server: SeaweedFS, examined: Exam
     assert names(findings) == ["java", "address", "token", "clock", "config"]
     assert "Authentication failed" in red(findings, "config")
     by_name = {one.name: one.message for one in findings}
-    assert "fetched for 'floe' with the scope 'PRINCIPAL_ROLE:ALL', good for 60 min" in by_name["token"]
+    assert "fetched for 'floe' with the scope 'PRINCIPAL_ROLE:ALL', valid for 60 min" in by_name["token"]
 
 
 def test_no_token_is_said_to_be_none(server: SeaweedFS, examined: Examine, proxy: FaultProxy) -> None:
@@ -222,7 +222,7 @@ def test_no_token_is_said_to_be_none(server: SeaweedFS, examined: Examine, proxy
     with proxy.intercepted(refusing("/v1/config", Answer(401))):
         findings = examined("".join(lines))
     assert {one.name: one.message for one in findings}["token"] == "none: auth is none in floe.yaml"
-    assert "wants a token" in red(findings, "config")
+    assert "requires a token" in red(findings, "config")
 
 
 def test_a_token_of_ones_own_is_not_shown(
@@ -241,7 +241,7 @@ def test_an_unknown_warehouse_is_the_config(server: SeaweedFS, examined: Examine
     unknown = Answer.error(404, "NotFoundException", "Unable to find warehouse s3://lake")
     with proxy.intercepted(refusing("/v1/config", unknown)):
         findings = examined(rest_settings(server, uri=proxy.uri, catalog=QUICK))
-    assert "knows no warehouse" in red(findings, "config")
+    assert "has no warehouse" in red(findings, "config")
     assert "catalog.warehouse" in red(findings, "config")
 
 

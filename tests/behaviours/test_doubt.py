@@ -18,10 +18,10 @@ from tests.faults.proxy import CONFLICT, Answer, FaultProxy, HeldRequest, answer
 from tests.faults.proxy import Fault as ProxyFault
 from tests.servers.rest_catalog import rest_catalog_server
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import CommitStateUnknownError, ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 ERRORS: dict[str, Callable[[], Exception]] = {
     "connection reset": lambda: requests.ConnectionError("Connection aborted."),
@@ -295,6 +295,7 @@ def test_over_rest_a_commit_that_never_arrived_is_sent_again(
     doubt.assert_written_once(made)
 
 
+@pytest.mark.full  # the same on a catalog of files is in `make test`
 @pytest.mark.parametrize("retries", ["0", "20"])
 @pytest.mark.parametrize("how", WRITES)
 def test_over_rest_a_conflict_reported_after_the_commit_was_applied_is_a_success(
@@ -306,6 +307,7 @@ def test_over_rest_a_conflict_reported_after_the_commit_was_applied_is_a_success
     doubt.assert_written_once(made)
 
 
+@pytest.mark.full  # the same on a catalog of files is in `make test`
 @pytest.mark.parametrize("how", WRITES)
 def test_over_rest_a_commit_that_arrives_before_its_repetition_is_the_one(
     rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
@@ -318,6 +320,7 @@ def test_over_rest_a_commit_that_arrives_before_its_repetition_is_the_one(
     doubt.assert_written_once(made)
 
 
+@pytest.mark.full  # the same on a catalog of files is in `make test`
 @pytest.mark.parametrize("how", WRITES)
 def test_over_rest_a_commit_that_arrives_after_its_repetition_is_refused(
     rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
@@ -330,6 +333,7 @@ def test_over_rest_a_commit_that_arrives_after_its_repetition_is_refused(
     doubt.assert_written_once(made)
 
 
+@pytest.mark.full  # the same on a catalog of files is in `make test`
 @pytest.mark.parametrize("how", WRITES)
 def test_over_rest_a_conflict_reported_after_the_commit_was_applied_takes_nothing_from_those_who_came_after(
     rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str
@@ -346,6 +350,7 @@ def test_over_rest_a_conflict_reported_after_the_commit_was_applied_takes_nothin
     doubt.assert_written_once(made, others=1, rows=pa.concat_tables([doubt.case.after, events(5)]))
 
 
+@pytest.mark.full  # the same on a catalog of files is in `make test`
 @pytest.mark.parametrize("how", WRITES)
 def test_over_rest_a_catalog_that_goes_dark_leaves_a_doubt_that_the_same_write_settles_later(
     rest_engine: Engine, proxy: FaultProxy, table: TableIdentifier, how: str

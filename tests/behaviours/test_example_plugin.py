@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import PluginRegistry, PluginType, check_health, create_storage_plugin
-from floe_core.ports import StoragePlugin
+from floe_core.plugins.discovery import PluginRegistry, PluginType, check_health, create_storage_plugin
+from floe_core.plugins.ports import StoragePlugin
 from floe_iceberg import IcebergTableManager
 
 Project = Callable[[str], Path]

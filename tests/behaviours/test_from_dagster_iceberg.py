@@ -158,6 +158,28 @@ def test_the_partitioning_of_a_table_follows_the_asset_on_request(
     assert opened(folder).scan(_named("events")).to_arrow().num_rows == 4
 
 
+def test_the_write_that_changes_the_partitioning_is_laid_out_by_the_new_one(
+    folder: Path, instance: DagsterInstance
+) -> None:
+    """The table that the IO manager loaded before is not the one that is written to."""
+    manager = bookshop.floe(folder)
+
+    def write(partitions: Any, key: str, data: pa.Table, **metadata: Any) -> None:
+        @asset(name="events", partitions_def=partitions, metadata={"partition_expr": "at", **metadata})
+        def events() -> pa.Table:
+            return data
+
+        job = Definitions(assets=[events], resources={"io_manager": manager}).resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(instance=instance, partition_key=key).success
+
+    write(DailyPartitionsDefinition("2026-01-01"), "2026-01-01", at("2026-01-01", 5))
+    hours = HourlyPartitionsDefinition("2026-01-01-00:00")
+    write(hours, "2026-01-02-08:00", at("2026-01-02", 8), **{"floe/evolve_partitions": True})
+    table = opened(folder).load_table(_named("events"))
+    assert sorted(task.file.spec_id for task in table.scan().plan_files()) == [0, table.spec().spec_id]
+    assert table.spec().spec_id != 0
+
+
 def test_a_table_of_another_asset_is_not_repartitioned(folder: Path) -> None:
     """The owner is checked before the partitioning is changed."""
     manager = bookshop.floe(folder)

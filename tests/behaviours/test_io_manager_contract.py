@@ -1,7 +1,4 @@
-"""Floe's IO manager keeps the contract: on the embedded catalog here, on others in the files beside this one.
-
-Each kind of values meets each kind of partitions on one of two catalogs, by turns, and all of them meet on Polaris.
-"""
+"""Floe's IO manager keeps the contract: on the embedded catalog here, on others in the files beside this one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,8 +19,9 @@ from floe_dagster.testing import (
     Workbench,
     spark_values,
 )
-from floe_spark import Lake
+from floe_iceberg import Lake
 
+_FEW = ("daily", "static", "time-static")  # the partitions that Spark meets in `make test`
 _OPEN: list[Lake] = []  # the lake of the test that runs: the kinds of values are listed before there is one
 
 
@@ -39,13 +37,24 @@ def _spark() -> Values:
     return replace(values, make=make)
 
 
+def _wide(is_wide: bool) -> Any:
+    return pytest.mark.wide if is_wide else ()
+
+
 class FloeContract(IOManagerContract):
-    """The contract on one catalog: the fixture `on` is its lake."""
+    """The contract on one catalog: the fixture `on` is its lake.
+
+    A star, not the product, which is in `make test-wide`: each engine with each kind of partitions, each kind of
+    values with two of them. Which kind a value has matters only where it becomes rows: the other tests take one of
+    each engine.
+    """
 
     values = (_spark(), *(make() for make in VALUES.values()))
     metadata = {"write_mode": "overwrite", "allow_empty": True}  # noqa: RUF012
-    turn = 0
-    elsewhere: tuple[Partitions, ...] = tuple(PARTITIONS.values())  # those whose other half another catalog has
+    engines: tuple[str, ...] = ("spark", "arrow")
+    kinds: tuple[str, ...] = tuple(VALUES)  # of values, in the tests about values
+    with_engine: tuple[str, ...] = (*PARTITIONS, *ODD_PARTITIONS)  # the kinds of partitions for both engines
+    with_kind: tuple[str, ...] = ("daily", "static")  # and for each kind of values
 
     @pytest.fixture
     def on(self, lake: Lake) -> Lake:
@@ -61,22 +70,24 @@ class FloeContract(IOManagerContract):
     def prefix(self, namespace: str) -> str:
         return namespace
 
-    def each(self) -> Iterable[Any]:
-        for place, values in enumerate(self.values):
-            if self.is_turn(place) or not self.elsewhere:
-                yield pytest.param(values, id=values.name, marks=self.marks(place))
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if {"kind", "by"} <= set(metafunc.fixturenames):
+            metafunc.parametrize(("kind", "by"), list(self.pairs()))
+        elif "kind" in metafunc.fixturenames:
+            about_values = "value" in metafunc.function.__name__
+            chosen = {*self.engines, *(self.kinds if about_values else ())}
+            metafunc.parametrize(
+                "kind", [pytest.param(one, id=one.name, marks=_wide(one.name not in chosen)) for one in self.values]
+            )
 
     def pairs(self) -> Iterable[Any]:
-        for row, values in enumerate(self.values):
-            for column, by in enumerate(self.partitions):
-                if self.is_turn(row + column) or by not in self.elsewhere:
-                    yield pytest.param(values, by, id=f"{values.name}-{by.name}", marks=self.marks(row + column))
-
-    def is_turn(self, number: int) -> bool:
-        return number % 2 == self.turn
-
-    def marks(self, number: int) -> Any:
-        return () if self.is_turn(number) else pytest.mark.full
+        for values in self.values:
+            for by in self.partitions:
+                chosen = (values.name in self.engines and by.name in self.with_engine) or (
+                    values.name in self.kinds and by.name in self.with_kind
+                )
+                marks = pytest.mark.full if values.name == "spark" and by.name not in _FEW else _wide(not chosen)
+                yield pytest.param(values, by, id=f"{values.name}-{by.name}", marks=marks if chosen else _wide(True))
 
     def test_a_retry_appends_once_and_another_run_appends_again(self, bench: Workbench, kind: Values) -> None:
         made = self.retried(bench, kind, {"write_mode": "append"})

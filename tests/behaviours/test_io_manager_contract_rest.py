@@ -3,11 +3,14 @@
 import pytest
 from tests.behaviours.test_io_manager_contract import FloeContract
 
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 
 class TestOnAServer(FloeContract):
-    turn = 1
+    engines = ("spark",)
+    kinds = ("arrow",)
+    with_engine = ("daily", "time-static")
+    with_kind = ("daily",)
 
     @pytest.fixture
     def on(self, rest_lake: Lake) -> Lake:

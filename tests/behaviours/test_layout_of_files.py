@@ -13,9 +13,9 @@ from tests.engines import ArrowEngine, Engine, SparkEngine, events
 from floe_core.errors import CatalogConnectionError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SortField
-from floe_iceberg.reachable import reached_files
-from floe_spark import Lake
-from floe_spark.commits import Commit
+from floe_iceberg import Lake
+from floe_iceberg.files.reachable import reached_files
+from floe_spark.writing.commits import Commit
 
 ROW = pa.table({"id": [1]})
 FEW = {"commit.manifest.min-count-to-merge": "2"}
@@ -88,5 +88,5 @@ def test_a_bad_value_of_a_property_is_named(engine: Engine, table: TableIdentifi
 
 def test_merging_is_refused_where_the_table_forbids_it(engine: Engine, table: TableIdentifier) -> None:
     never = {"commit.manifest-merge.enabled": "false"}
-    with pytest.raises(ConfigurationError, match=re.escape("says commit.manifest-merge.enabled=false")):
+    with pytest.raises(ConfigurationError, match=re.escape("sets commit.manifest-merge.enabled=false")):
         engine.write(table, ROW, mode="append", commit_strategy="merge", properties=never)

@@ -15,12 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.table import Table
 from tests.catalogs import rest_settings, side_lake
 from tests.engines import BY_DAY, ArrowEngine, Engine, day, days, events, live_files, rows_of
 from tests.faults.proxy import Answer, FaultProxy, Forward, answered, dropped, fault_proxy, never_arrived
 from tests.lakes import ORPHAN, began_earlier, open_manager
 from tests.servers.seaweedfs import SeaweedFS
 
+from floe_core.config.policy import CompactionStrategy
 from floe_core.errors import (
     CommitStateUnknownError,
     ConfigurationError,
@@ -29,14 +31,14 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.policy import CompactionStrategy
-from floe_iceberg import IcebergTableManager, leases
-from floe_iceberg.containment import canonical
-from floe_iceberg.leases import LEASE, LeaseHeldError, _Lease, holder_of, leased
-from floe_iceberg.listing import list_files
-from floe_iceberg.refs import commit_refs
-from floe_iceberg.retention import of_ms
-from floe_spark import Lake
+from floe_iceberg import IcebergTableManager, Lake
+from floe_iceberg.files.containment import canonical
+from floe_iceberg.files.listing import list_files
+from floe_iceberg.maintenance import leases
+from floe_iceberg.maintenance.leases import LEASE, LeaseHeldError, _Lease, holder_of, leased
+from floe_iceberg.maintenance.retention import of_ms
+from floe_iceberg.snapshots.refs import commit_refs
+from floe_iceberg.writing.commits import Commit
 from floe_spark.names import table_name
 
 
@@ -73,6 +75,7 @@ def history(engine: Engine, table: TableIdentifier, writes: int = 6) -> list[Any
     return made
 
 
+@pytest.mark.every_catalog
 def test_expiry_removes_exactly_what_nothing_leads_to(engine: Engine, table: TableIdentifier) -> None:
     lake = engine.lake
     made = history(engine, table)
@@ -121,6 +124,7 @@ def small_files(engine: Engine, table: TableIdentifier, *, files: int = 8) -> No
         engine.write(table, data, mode="append", **({} if number else {"partition_by": BY_DAY}))
 
 
+@pytest.mark.every_catalog
 def test_compaction_keeps_the_rows_and_the_past(engine: Engine, table: TableIdentifier) -> None:
     lake = engine.lake
     small_files(engine, table)
@@ -203,6 +207,7 @@ def test_delete_files_are_folded_in(lake: Lake, table: TableIdentifier) -> None:
     assert lake.tables.scan(table).to_arrow().num_rows == 900
 
 
+@pytest.mark.every_catalog
 def test_an_append_during_compaction_is_not_lost(
     engine: Engine, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +291,7 @@ def set_back(lake: Lake, request: pytest.FixtureRequest, location: str, age: tim
         request.getfixturevalue("server").set_back(canonical(location), seconds=age.total_seconds())
 
 
+@pytest.mark.every_catalog
 def test_orphans_are_told_first_and_then_removed(
     catalog: Lake, table: TableIdentifier, planted: Callable[..., str], request: pytest.FixtureRequest
 ) -> None:
@@ -343,6 +349,7 @@ def test_orphans_are_not_looked_for_where_another_table_lies(lake: Lake, table: 
     lake.tables.drop_table(other)
 
 
+@pytest.mark.every_catalog
 def test_one_maintenance_at_a_time(catalog: Lake, table: TableIdentifier) -> None:
     catalog.tables.write_data(table, events(0), mode="append")
     with leased(catalog.tables, table) as check:
@@ -559,17 +566,16 @@ def test_a_write_under_way_on_an_old_table_survives_expiry(
     """Iceberg counts the age of the branch that a write is made on from the snapshot it began at."""
     lake.tables.write_data(table, events(0), mode="append")
     staged: list[Any] = []
-    from floe_spark.commits import Commit
+    publish = Commit.commit
 
-    publish = Commit._published
-
-    def look(self: Commit, branch: str, head: Any) -> Any:
-        ref = lake.tables.load_table(table).metadata.refs[branch]
-        staged.append((ref.max_ref_age_ms, head.timestamp_ms))
+    def look(self: Commit, loaded: Table) -> Any:
+        assert self.branch is not None
+        ref = loaded.metadata.refs[self.branch.name]
+        staged.append((ref.max_ref_age_ms, self.branch.base.timestamp_ms))
         lake.tables.require_compute().expire_snapshots(table, older_than=now(), keep_last=1)
-        return publish(self, branch, head)
+        return publish(self, lake.tables.load_table(table))
 
-    monkeypatch.setattr(Commit, "_published", look)
+    monkeypatch.setattr(Commit, "commit", look)
     lake.write(lake.spark.createDataFrame(events(1).to_pandas()), table, mode="append")
     (age_ms, head_ms), *_ = staged
     assert age_ms is not None

@@ -16,18 +16,17 @@ from tests.catalogs import side_lake
 from tests.engines import BY_DAY, days, events, rows_of
 from tests.lakes import ORPHAN, began_earlier
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import Step
-from floe_core.records import read_records, records_path
-from floe_iceberg import IcebergTableManager
-from floe_iceberg.containment import canonical, canonical_set
-from floe_iceberg.leases import holder_of
-from floe_iceberg.listing import list_files
-from floe_iceberg.reachable import present_files
-from floe_spark import Lake
-from floe_spark.maintenance import Maintenance, Outcome
+from floe_core.maintenance.records import read_records, records_path
+from floe_core.maintenance.reports import Step
+from floe_iceberg import IcebergTableManager, Lake
+from floe_iceberg.files.containment import canonical, canonical_set
+from floe_iceberg.files.listing import list_files
+from floe_iceberg.files.reachable import present_files
+from floe_iceberg.maintenance.leases import holder_of
+from floe_iceberg.maintenance.run import Maintenance, Outcome
 
 ROOT = Path(__file__).parents[2]
 POLICY = """\

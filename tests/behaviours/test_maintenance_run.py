@@ -15,18 +15,18 @@ import pytest
 from tests.engines import BY_DAY, days, events, rows_of
 from tests.lakes import ORPHAN, began_earlier, open_manager
 
+from floe_core.config.policy import MaintenanceConfig
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_core.maintenance import ExpireReport, Step
-from floe_core.policy import MaintenanceConfig
-from floe_core.records import Recorder, read_records, records_path
-from floe_iceberg.containment import canonical
-from floe_iceberg.health import Light, findings, look
-from floe_iceberg.leases import leased
-from floe_iceberg.listing import list_files
-from floe_iceberg.upkeep import TablePlan
-from floe_spark import Lake
-from floe_spark.maintenance import Maintenance, Outcome, TableOutcome
+from floe_core.maintenance.records import Recorder, read_records, records_path
+from floe_core.maintenance.reports import ExpireReport, Step
+from floe_iceberg import Lake
+from floe_iceberg.files.containment import canonical
+from floe_iceberg.files.listing import list_files
+from floe_iceberg.maintenance.health import Light, findings, look
+from floe_iceberg.maintenance.leases import leased
+from floe_iceberg.maintenance.plan import TablePlan
+from floe_iceberg.maintenance.run import Maintenance, Outcome, TableOutcome
 from floe_spark.maintenance import compact as compact_module
 from floe_spark.maintenance import expire as expire_module
 from floe_spark.maintenance import orphans as orphans_module

@@ -16,8 +16,8 @@ from tests.engines import BY_DAY, ArrowEngine, Engine, SparkEngine, day, days, e
 
 from floe_core.errors import ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.leases import LeaseHeldError
-from floe_spark import Lake
+from floe_iceberg import Lake
+from floe_iceberg.maintenance.leases import LeaseHeldError
 from floe_spark.names import table_name
 
 SECONDS = 30.0
@@ -134,6 +134,7 @@ def merged(version: int) -> pa.Table:
     return events(MERGED_DAY, note=f"v{version}")
 
 
+@pytest.mark.full  # half a minute
 def test_a_table_maintained_by_bare_spark_goes_on_working(engine: Engine, table: TableIdentifier) -> None:
     """Somebody else compacts, rewrites, deletes and expires with Spark alone, in between."""
     lake = engine.lake

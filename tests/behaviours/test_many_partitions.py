@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, WriteMode
-from floe_spark import Lake
-from floe_spark.partitioning import is_one_partition
+from floe_iceberg import Lake
+from floe_spark.writing.partitioning import is_one_partition
 
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
 HOURS = 60

@@ -22,9 +22,10 @@ from floe_core.errors import (
     PermissionDeniedError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
-from floe_spark import Lake
+from floe_iceberg import IcebergTableManager, Lake
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+
+pytestmark = pytest.mark.every_catalog
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

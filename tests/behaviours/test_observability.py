@@ -8,15 +8,16 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.commands import FLOE
 from tests.servers.otlp import Collector, attributes
-from tests.ui.dev_server import FLOE, floe_dev
+from tests.ui.dev_server import floe_dev
 
 from floe_core.compiler import compile_project
 
@@ -81,7 +82,13 @@ tables = connect().tables
 tables.write_data(orders, pa.table({"id": [1, 2, 3]}), mode="overwrite")
 rows = tables.scan(orders).to_arrow()
 tables.write_data(totals, pa.table({"n": [rows.num_rows]}), mode="overwrite")
-tables.load_table(totals)
+"""
+SPARK_CONNECT = """
+from floe_runtime import connect
+
+lake = connect()
+lake.write(lake.spark.range(3), "bronze.orders", mode="overwrite")
+lake.write(lake.read("bronze.orders").groupBy().count(), "gold.totals", mode="overwrite")
 """
 LAUNCH = """
 mutation($assets: [AssetKeyInput!]!) {
@@ -90,6 +97,7 @@ mutation($assets: [AssetKeyInput!]!) {
     assetSelection: $assets}}) { __typename }
 }
 """
+FETCH = "spark.fetch_jars"  # once per machine
 WRITE = ("pending", "validating", "writing", "committed")
 SPANS = {
     ("sql.connect", None, ()),
@@ -99,10 +107,9 @@ SPANS = {
     ("iceberg.plan_scan", "bronze.orders", ()),
     ("iceberg.scan", "bronze.orders", ()),
     ("iceberg.overwrite", "gold.totals", WRITE),
-    ("iceberg.load_table", "gold.totals", ("loading_table", "table_loaded")),
 }
 EVENTS: set[tuple[str, str | None]] = {(name, table) for name, table, _ in SPANS} | {
-    (event, table) for event in ("loading_table", "table_loaded") for table in ("bronze.orders", "gold.totals")
+    (event, "bronze.orders") for event in ("loading_table", "table_loaded")
 }
 
 
@@ -120,13 +127,14 @@ class Seen:
 
     @property
     def event_set(self) -> set[tuple[str, str | None]]:
-        return {(event["event"], event.get("table")) for event in self.events}
+        return {(event["event"], event.get("table")) for event in self.events if event["event"] != FETCH}
 
     @property
     def spans(self) -> set[tuple[str, str | None, tuple[str, ...]]]:
         return {
             (span.name, attributes(span).get("iceberg.table"), tuple(event.name for event in span.events))
             for span in self.collected
+            if span.name != FETCH
         }
 
     @property
@@ -207,13 +215,7 @@ def run_id_of(seen: Seen) -> str:
     return next(word for word in line.split() if word.count("-") == 4 and uuid.UUID(word))
 
 
-@pytest.mark.full  # the next one is the same with more processes
-def test_a_run_of_dagsters_command_is_logged_and_traced(arrow_shop: Shop) -> None:
-    seen = arrow_shop.materialize()
-    assert_complete(seen)
-    assert seen.traces == {run_id_of(seen).replace("-", "")}
-
-
+@pytest.mark.full  # processes of their own
 def test_steps_in_processes_of_their_own_share_the_trace_of_their_run(arrow_shop: Shop) -> None:
     seen = arrow_shop.materialize(STEPS="processes")
     assert len(seen.processes) == 2
@@ -242,28 +244,36 @@ def in_floe_dev(given: Shop) -> Seen:
     return Seen(log.read_text(), given.collector.spans)
 
 
-def spark_entry_points(tmp_path: Path) -> Iterator[tuple[str, Seen]]:
-    entries: Mapping[str, Any] = {
+def entry_points(tmp_path: Path, definitions: str, program: str) -> Iterator[tuple[str, Seen]]:
+    entries: Mapping[str, Callable[[Shop], Seen]] = {
         "floe run": floe_run,
+        "dagster asset materialize": lambda given: given.materialize(),
         "floe dev": in_floe_dev,
         "multiprocess": lambda given: given.materialize(STEPS="processes"),
+        "connect()": lambda given: given.run(sys.executable, "-c", program),
     }
     for number, (name, act) in enumerate(entries.items()):
         folder = tmp_path / str(number)
         folder.mkdir()
         collector = Collector()
         try:
-            yield name, act(shop(folder, collector, SPARK_DEFINITIONS))
+            yield name, act(shop(folder, collector, definitions))
         finally:
             collector.server.stop(None).wait()
 
 
-@pytest.mark.full  # four JVMs; the other two entry points are above, without one
-def test_entry_points_have_the_same_events_and_spans_of_spark_and_one_trace_per_run(tmp_path: Path) -> None:
-    seen = dict(spark_entry_points(tmp_path))
+@pytest.mark.full  # five entry points, twice; six JVMs
+@pytest.mark.parametrize(
+    ("definitions", "program"), [(DEFINITIONS, CONNECT), (SPARK_DEFINITIONS, SPARK_CONNECT)], ids=["arrow", "spark"]
+)
+def test_five_entry_points_have_the_same_events_and_spans_and_one_trace_per_run(
+    tmp_path: Path, definitions: str, program: str
+) -> None:
+    seen = dict(entry_points(tmp_path, definitions, program))
     first = seen["floe run"]
     assert ("iceberg.overwrite", "gold.totals", WRITE) in first.spans
-    assert ("spark.start", None, ()) in first.spans
-    assert {name: one.spans for name, one in seen.items()} == dict.fromkeys(seen, first.spans)
-    assert {name: one.event_set for name, one in seen.items()} == dict.fromkeys(seen, first.event_set)
+    assert (("spark.start", None, ()) in first.spans) is (definitions == SPARK_DEFINITIONS)
+    nothing: set[object] = set()
+    assert {name: one.spans ^ first.spans for name, one in seen.items()} == dict.fromkeys(seen, nothing)
+    assert {name: one.event_set ^ first.event_set for name, one in seen.items()} == dict.fromkeys(seen, nothing)
     assert {name: len(one.traces) for name, one in seen.items()} == dict.fromkeys(seen, 1)

@@ -25,7 +25,7 @@ from floe_dagster.testing import (
     spark_values,
     windows,
 )
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
@@ -220,6 +220,7 @@ def _around(by: Partitions, changed: str) -> list[str]:
     return [by.keys[0], *by.keys[place - 1 : place + 2], by.keys[-1]]
 
 
+@pytest.mark.full  # a month of days each
 @pytest.mark.parametrize("kind", [ZONED, LOCAL, DATE], ids=["timestamptz", "timestamp", "date"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_month_of_days_is_exact_when_clocks_change(

@@ -19,8 +19,7 @@ from floe_core.errors import (
     StorageAuthenticationError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
+from floe_iceberg import IcebergTableManager, Lake
 
 ROWS = pa.table({"id": [1, 2, 3]})
 READER = ("NAMESPACE_READ_PROPERTIES", "TABLE_READ_DATA")
@@ -153,7 +152,7 @@ def test_a_wrong_address_is_answered_with_the_right_one(opened: Open, ending: st
     base = right.removesuffix("/api/catalog")
     with pytest.raises(CatalogConnectionError) as no:
         opened(uri=f"{base}{ending}").list_namespaces()
-    assert f"write uri: {right} " in f"{no.value} "
+    assert f"set uri: {right} " in f"{no.value} "
 
 
 def test_a_metadata_file_is_registered_with_vended_credentials(

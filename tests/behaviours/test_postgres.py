@@ -26,16 +26,16 @@ from tests.servers.postgres import PASSWORD, PostgresServer, postgres_server
 from tests.servers.seaweedfs import OTHER_BUCKET, seaweedfs_server
 from tests.servers.tls import tls_front
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.spec import SqlCatalogConfig
 from floe_core.errors import CatalogConnectionError, FloeError, NamespaceAlreadyExistsError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.jvm import iceberg_aws_bundle
 from floe_core.models import SnapshotInfo
-from floe_core.plugins import check_health
-from floe_core.spec import SqlCatalogConfig
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
-from floe_spark import Lake
+from floe_core.plugins.discovery import check_health
+from floe_iceberg import Lake
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 
 Answer = TypeVar("Answer")
 JARS = f"spark.jars.packages: '{iceberg_aws_bundle()}'"
@@ -250,6 +250,7 @@ def test_appends_of_processes_of_both_engines_all_land_once(
 # A server that goes away -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full  # starts servers or processes of its own
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["stopped", "killed"])
 def test_a_server_that_was_started_anew_is_met_as_if_nothing_had_been(
     server: PostgresServer, arrow: ArrowEngine, spark: SparkProcess, table: TableIdentifier, how: signal.Signals
@@ -267,6 +268,7 @@ def test_a_server_that_was_started_anew_is_met_as_if_nothing_had_been(
     assert rows_of(arrow.read(table)) == rows_of(spark.read(table)) == rows_of(events(0, 1, 2, 3))
 
 
+@pytest.mark.full
 def test_a_connection_that_was_closed_while_it_was_idle_is_opened_again(
     server: PostgresServer, arrow: ArrowEngine, spark: SparkProcess, table: TableIdentifier
 ) -> None:
@@ -321,6 +323,7 @@ def _what_spark_shows(lake: Lake) -> tuple[str, list[str], str | None]:
     return settings, commands, lake.spark.conf.get("spark.sql.catalog.lake.jdbc.password")
 
 
+@pytest.mark.full  # starts servers or processes of its own
 def test_the_password_reaches_spark_and_nobody_sees_it(
     shop: CompiledArtifacts, arrow: ArrowEngine, spark: SparkProcess, plugin: SqlCatalogPlugin, table: TableIdentifier
 ) -> None:
@@ -378,6 +381,7 @@ def _refusal(lake: Lake, settings: dict[str, str]) -> str:
     return ""
 
 
+@pytest.mark.full  # starts servers or processes of its own
 @pytest.mark.parametrize(
     ("options", "name", "works"),
     [

@@ -21,6 +21,7 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy import text
 from tests.servers.postgres import PASSWORD, PostgresServer, postgres_server
 
+from floe_core.config.spec import LocalStorageConfig, RetryConfig, SqlCatalogConfig
 from floe_core.errors import (
     CatalogAuthenticationError,
     CatalogConnectionError,
@@ -30,10 +31,10 @@ from floe_core.errors import (
     PermissionDeniedError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.spec import LocalStorageConfig, RetryConfig, SqlCatalogConfig
-from floe_iceberg import IcebergTableManager, postgres
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.catalogs import postgres
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 # As a constant, so that the source lines of a traceback do not show it.
 PLANTED = "planted%40value"
@@ -249,7 +250,7 @@ def test_a_missing_file_of_authorities_is_named(server: PostgresServer) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "nowhere.invalid:5432", "[::1]:1"])
 def test_a_server_that_is_not_there_is_told_at_once(host: str) -> None:
     began = time.monotonic()
-    with pytest.raises(CatalogConnectionError, match=r"See that it runs, and check catalog\.uri") as met:
+    with pytest.raises(CatalogConnectionError, match=r"Check that it runs, and check catalog\.uri") as met:
         plugin(f"postgresql://anna:{PLANTED}@{host}/shop").connect()
     assert time.monotonic() - began < 10
     assert f"no connection to {host}" in str(met.value)

@@ -28,7 +28,7 @@ from floe_core.errors import (
     SchemaEvolutionError,
 )
 from floe_core.identifiers import TableIdentifier, TableSlice
-from floe_iceberg import patience
+from floe_iceberg import backoff
 
 # 1. Atomic, one snapshot -----------------------------------------------------------------------------------------
 
@@ -42,6 +42,7 @@ WRITES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.every_catalog("append", "overwrite a slice", "upsert")
 @pytest.mark.parametrize("how", WRITES)
 def test_a_write_is_one_snapshot(engine: Engine, table: TableIdentifier, how: str) -> None:
     first = engine.write(table, events(0, 1, 2), mode="append", partition_by=BY_DAY)
@@ -55,6 +56,7 @@ def test_a_write_is_one_snapshot(engine: Engine, table: TableIdentifier, how: st
     assert len(engine.read(table, snapshot_id=first.snapshot_id)) == 30
 
 
+@pytest.mark.every_catalog
 def test_the_first_write_creates_table_partitions_and_rows_in_one_commit(
     engine: Engine, table: TableIdentifier
 ) -> None:
@@ -70,6 +72,7 @@ def test_the_first_write_creates_table_partitions_and_rows_in_one_commit(
 # 2. Exact slice --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog
 def test_of_thirty_days_the_other_twenty_nine_keep_their_files(engine: Engine, table: TableIdentifier) -> None:
     engine.write(table, events(*range(30)), mode="append", partition_by=BY_DAY)
     before = live_files(engine.lake, table)
@@ -244,6 +247,7 @@ def test_the_partitions_of_the_data_are_replaced_under_an_older_partitioning_too
 # 3. Idempotent ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog("append", "overwrite a slice", "upsert")
 @pytest.mark.parametrize("how", WRITES)
 def test_a_write_with_the_same_id_happens_once(engine: Engine, table: TableIdentifier, how: str) -> None:
     engine.write(table, events(0, 1, 2), mode="append", partition_by=BY_DAY)
@@ -264,6 +268,7 @@ def test_writes_with_other_ids_are_other_writes(engine: Engine, table: TableIden
 # 4. Conflict-safe ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog
 @pytest.mark.parametrize("how", [one for one in WRITES if one not in ("append",)])
 def test_rows_that_arrive_in_what_is_being_replaced_are_never_lost(
     engine: Engine, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, how: str
@@ -284,6 +289,7 @@ def test_rows_that_arrive_in_what_is_being_replaced_are_never_lost(
     )
 
 
+@pytest.mark.every_catalog
 def test_an_append_beside_the_slice_is_no_conflict(
     engine: Engine, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,11 +314,12 @@ def test_a_removed_row_in_what_is_being_replaced_is_a_conflict_but_not_for_an_ap
             engine.write(table, events(1, rows=4), mode="append")
             assert len(engine.read(table)) == 24
         else:
-            with pytest.raises(ConcurrencyConflictError, match="somebody else changed the same rows"):
+            with pytest.raises(ConcurrencyConflictError, match="another writer changed the same rows"):
                 engine.write(table, events(1, rows=4), **WRITES[how])
             assert len(engine.read(table)) == 20
 
 
+@pytest.mark.every_catalog
 def test_what_changed_since_the_data_was_read_is_a_conflict(engine: Engine, table: TableIdentifier) -> None:
     read = engine.write(table, events(0, 1), mode="append", partition_by=BY_DAY)
     engine.write(table, events(1, rows=1, note="late"), mode="append")
@@ -322,6 +329,7 @@ def test_what_changed_since_the_data_was_read_is_a_conflict(engine: Engine, tabl
     assert len(engine.read(table)) == 13
 
 
+@pytest.mark.every_catalog
 def test_a_table_dropped_meanwhile_is_not_brought_back(
     engine: Engine, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +339,7 @@ def test_a_table_dropped_meanwhile_is_not_brought_back(
     assert not engine.lake.tables.table_exists(table)
 
 
+@pytest.mark.every_catalog
 def test_a_table_replaced_by_another_meanwhile_is_not_written_to(
     engine: Engine, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,7 +355,7 @@ def test_a_table_replaced_by_another_meanwhile_is_not_written_to(
         waited.append(number)
         return 0.0
 
-    monkeypatch.setattr(patience, "pause", waiting)
+    monkeypatch.setattr(backoff, "delay", waiting)
     with meanwhile(engine.lake, monkeypatch, replace), pytest.raises(FloeError):
         engine.write(table, events(0), mode="overwrite", slice=days(0))
     assert len(waited) <= 1  # there is nothing to wait for
@@ -356,6 +365,7 @@ def test_a_table_replaced_by_another_meanwhile_is_not_written_to(
 # 6. Additive evolution -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog
 def test_new_columns_and_wider_types_arrive_with_the_data(engine: Engine, table: TableIdentifier) -> None:
     engine.write(table, pa.table({"n": pa.array([1], pa.int32()), "x": pa.array([0.5], pa.float32())}), mode="append")
     wide = pa.table({"n": pa.array([2**40], pa.int64()), "x": pa.array([0.25], pa.float64()), "new": ["hello"]})
@@ -404,6 +414,7 @@ def test_evolution_can_be_switched_off(engine: Engine, table: TableIdentifier) -
 # 7. Properties merge ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog("append", "overwrite a slice")
 @pytest.mark.parametrize("how", WRITES)
 def test_properties_and_partitions_of_others_survive_a_write(engine: Engine, table: TableIdentifier, how: str) -> None:
     engine.write(table, events(0, 1), mode="append", partition_by=BY_DAY)
@@ -421,6 +432,7 @@ def test_properties_and_partitions_of_others_survive_a_write(engine: Engine, tab
 # 9. Publish after audit ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog("append", "overwrite a slice")
 @pytest.mark.parametrize("how", WRITES)
 def test_a_write_to_a_branch_is_seen_on_main_only_when_it_is_published(
     engine: Engine, table: TableIdentifier, how: str
@@ -441,7 +453,7 @@ def test_a_write_to_a_branch_is_seen_on_main_only_when_it_is_published(
 def test_a_branch_that_is_not_there_is_not_begun(engine: Engine, table: TableIdentifier) -> None:
     engine.write(table, events(0), mode="append")
     engine.lake.tables.create_tag(table, "release")
-    with pytest.raises(ConfigurationError, match="no branch 'audit'; make it first with create_branch"):
+    with pytest.raises(ConfigurationError, match="no branch 'audit'; create it first with create_branch"):
         engine.write(table, events(1), mode="append", branch="audit")
     with pytest.raises(ConfigurationError, match="'release' is a tag"):
         engine.write(table, events(1), mode="append", branch="release")
@@ -450,6 +462,7 @@ def test_a_branch_that_is_not_there_is_not_begun(engine: Engine, table: TableIde
 # 10. Traceable ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog("append", "overwrite a slice")
 @pytest.mark.parametrize("how", WRITES)
 def test_what_the_caller_says_about_a_write_is_in_its_snapshot(
     engine: Engine, table: TableIdentifier, how: str
@@ -470,6 +483,7 @@ def test_what_the_caller_says_about_a_write_is_in_its_snapshot(
 # Upsert ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_catalog
 def test_an_upsert_updates_what_is_there_and_adds_what_is_not(engine: Engine, table: TableIdentifier) -> None:
     old = pa.table({"id": [1, 2, 3], "note": ["a", "b", "c"], "kept": [10, 20, 30]})
     engine.write(table, old, mode="upsert", keys=["id"])
@@ -515,7 +529,7 @@ def test_no_rows_to_upsert_are_a_snapshot_all_the_same(engine: Engine, table: Ta
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "slice and filter": ({"mode": "overwrite", "slice": days(0), "overwrite_filter": "id = 1"}, "exclude each other"),
     "a filter for an append": ({"mode": "append", "overwrite_filter": "id = 1"}, "mode is append"),
-    "an upsert without keys": ({"mode": "upsert"}, "say keys"),
+    "an upsert without keys": ({"mode": "upsert"}, "set keys"),
     "an upsert of a filter": ({"mode": "upsert", "keys": ["id"], "overwrite_filter": "id = 1"}, "mode is upsert"),
     "keys for an append": ({"mode": "append", "keys": ["id"]}, "keys are for upserts"),
     "a key that is not there": ({"mode": "upsert", "keys": ["idd"]}, "no column 'idd'"),

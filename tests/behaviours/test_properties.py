@@ -13,7 +13,7 @@ from tests.catalogs import CATALOGS, WITHOUT_SEAWEEDFS
 from tests.engines import ArrowEngine, SparkEngine, rows_of
 
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 ROWS = 6
 SETTINGS = settings(
@@ -142,6 +142,7 @@ def evolutions(draw: st.DrawFn) -> list[pa.Table]:
     return steps
 
 
+@pytest.mark.full  # hypothesis on Spark
 @settings(SETTINGS, max_examples=25)
 @given(steps=evolutions())
 def test_old_data_stays_readable_whatever_is_added(catalog: Lake, namespace: str, steps: list[pa.Table]) -> None:
@@ -159,6 +160,7 @@ def test_old_data_stays_readable_whatever_is_added(catalog: Lake, namespace: str
     assert len(catalog.tables.list_snapshots(table)) == len(steps)
 
 
+@pytest.mark.full  # hypothesis on Spark
 @settings(SETTINGS, max_examples=4)
 @given(steps=evolutions())
 def test_spark_reads_what_evolved_and_evolves_it_further(catalog: Lake, namespace: str, steps: list[pa.Table]) -> None:

@@ -18,7 +18,7 @@ from tests.servers.seaweedfs import SeaweedFS
 from floe_core.compiler import compile_project
 from floe_core.errors import ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 APPENDS = 12
 
@@ -51,6 +51,7 @@ def here(served: Project) -> Lake:
     return served.open()
 
 
+@pytest.mark.full  # four processes
 def test_appends_of_four_processes_all_land_once(writers: list[Writer], here: Lake, table: TableIdentifier) -> None:
     here.tables.write_data(table, pa.table({"id": [-1]}), mode="append")
 
@@ -65,6 +66,7 @@ def test_appends_of_four_processes_all_land_once(writers: list[Writer], here: La
     assert Counter(writers[3].read(table)["id"].to_pylist()) == expected
 
 
+@pytest.mark.full  # four processes
 def test_a_slice_holds_the_rows_of_one_writer(writers: list[Writer], here: Lake, table: TableIdentifier) -> None:
     here.tables.write_data(table, events(0, 1, 2), mode="append", partition_by=BY_DAY)
     conflicts = 0

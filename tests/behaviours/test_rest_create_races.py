@@ -22,7 +22,9 @@ from tests.faults.proxy import Answer, FaultProxy, Forward, Request, fault_proxy
 from floe_core.errors import ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import IcebergIOManager
-from floe_spark import Lake
+from floe_iceberg import Lake
+
+pytestmark = pytest.mark.every_catalog
 
 # As Polaris 1.7 answers.
 EXISTS = Answer.error(409, "AlreadyExistsException", "Table already exists")

@@ -17,10 +17,9 @@ from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 
 from floe_core.compiler import compile_project
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_runtime.demo import check_figures
+from floe_iceberg import IcebergTableManager, Lake
+from floe_runtime.demo.story import check_figures
 from floe_runtime.templates import copy_template
-from floe_spark import Lake
 
 pytestmark = pytest.mark.full  # two whole pipelines
 

@@ -17,14 +17,13 @@ from tests.engines import ArrowEngine, Engine, SparkEngine, events, rows_of
 from tests.faults.proxy import FaultProxy, ShortCredentials, fault_proxy
 from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 
+from floe_core.config.spec import S3StorageConfig
 from floe_core.errors import StorageAuthenticationError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import create_catalog_plugin
-from floe_core.ports import FileIO
-from floe_core.spec import S3StorageConfig
-from floe_iceberg import IcebergTableManager
-from floe_iceberg.s3_storage import S3StoragePlugin
-from floe_spark import Lake
+from floe_core.plugins.discovery import create_catalog_plugin
+from floe_core.plugins.ports import FileIO
+from floe_iceberg import IcebergTableManager, Lake
+from floe_iceberg.storage.s3 import S3StoragePlugin
 
 ENGINES = pytest.mark.parametrize("kind", [ArrowEngine, SparkEngine], ids=["arrow", "spark"])
 KEYS = ', access_key_id: "${env:FLOE_TEST_S3_KEY}", secret_access_key: "${env:FLOE_TEST_S3_SECRET}"'
@@ -150,6 +149,7 @@ def slow_frame(lake: Lake, seconds: float, tasks: int = 6) -> DataFrame:
     return frame.mapInArrow(wait, frame.schema)
 
 
+@pytest.mark.full  # waits for credentials to end
 @pytest.mark.parametrize("first", [True, False], ids=["first write", "append"])
 def test_a_write_of_arrow_outlives_its_credentials(
     lake: Lake, short: Short, table: TableIdentifier, tmp_path: Path, first: bool
@@ -166,6 +166,7 @@ def test_a_write_of_arrow_outlives_its_credentials(
     assert credentials.vended >= 3
 
 
+@pytest.mark.full  # waits for credentials to end
 def test_a_scan_of_arrow_outlives_its_credentials(
     lake: Lake, short: Short, table: TableIdentifier, tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def _write_arrow_slowly(side: SideLake, table: TableIdentifier) -> None:
     side.tables.write_data(table, slowly(6), mode="append")
 
 
+@pytest.mark.full  # waits for credentials to end
 @ENGINES
 def test_where_nobody_can_renew_them_the_store_is_named_and_nothing_is_half_written(
     lake: Lake, short: Short, table: TableIdentifier, tmp_path: Path, kind: type[ArrowEngine]

@@ -287,7 +287,7 @@ def test_what_may_have_been_done_is_said_when_nobody_can_look(
     catalog = open_catalog(server, proxy.uri, retry={**QUICK, "max_attempts": 2, "circuit_breaker_threshold": 0})
     with (
         proxy.intercepted(lambda _request, _forward: AWAY["503"]),
-        pytest.raises(CatalogConnectionError, match=r"answered 503.*may have been done all the same: look before"),
+        pytest.raises(CatalogConnectionError, match=r"answered 503.*may still have been made: check before"),
     ):
         catalog.create_namespace((namespace,))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import commands
 from tests.catalogs import rest_settings
 from tests.faults.proxy import Answer, FaultProxy, Forward, Request, fault_proxy
 from tests.servers.seaweedfs import SeaweedFS
@@ -23,7 +22,6 @@ from floe_core.errors import (
 from floe_core.identifiers import Namespace
 from floe_iceberg import IcebergTableManager
 
-FLOE = str(Path(sys.executable).parent / "floe")
 # As Polaris 1.7 answers to both in one request, when it has set the properties.
 CONFLICT = Answer.error(409, "CommitConflictException", "Concurrent modification of namespace")
 FORBIDDEN = Answer.error(403, "ForbiddenException", "not authorized for op UPDATE_NAMESPACE_PROPERTIES")
@@ -152,8 +150,7 @@ def test_the_command_sets_and_removes_and_says_what_was_done_if_only_half_was(
     tables: IcebergTableManager, project: Path, root: Namespace, removals_meet: Refuse
 ) -> None:
     def run(*arguments: str) -> tuple[int, dict[str, object]]:
-        command = [FLOE, "namespaces", "set", str(root), *arguments, "--json"]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+        done = commands.floe("namespaces", "set", str(root), *arguments, "--json", cwd=project)
         return done.returncode, json.loads(done.stdout)
 
     code, told = run("tier=2", "--remove", "zone")

@@ -21,7 +21,7 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 QUICK = "  retry: {initial_wait_seconds: 0.5, max_wait_seconds: 2, jitter_seconds: 0.2, max_attempts: 6}\n"
 

@@ -29,11 +29,11 @@ provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
 trace.set_tracer_provider(provider)
 
 import pyarrow as pa
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
-from floe_core.references import resolve_model
-from floe_spark import Lake
+from floe_core.config.references import resolve_model
+from floe_iceberg import Lake
 
 logging.getLogger("floe").setLevel(logging.DEBUG)
 root, mode = sys.argv[1:]

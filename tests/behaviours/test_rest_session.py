@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from floe_core.compiler import compile_project
 from floe_core.errors import FloeError
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 first, second, third = (Lake(compile_project(Path(one)).artifacts) for one in sys.argv[1:])
 KEY = "spark.sql.catalog.lake.credential"

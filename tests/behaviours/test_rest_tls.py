@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 lake = Lake(compile_project(Path(sys.argv[1])).artifacts)
 table = TableIdentifier.from_string(sys.argv[2])
@@ -67,5 +67,5 @@ def test_both_engines_trust_the_authority_of_floe_yaml(
 
 
 def test_an_unknown_authority_is_refused(server: SeaweedFS, proxy: FaultProxy) -> None:
-    with pytest.raises(CatalogConnectionError, match=r"certificate that is not trusted here.*catalog\.ca_bundle"):
+    with pytest.raises(CatalogConnectionError, match=r"the certificate of .* is not trusted here.*catalog\.ca_bundle"):
         open_catalog(server, proxy.uri)

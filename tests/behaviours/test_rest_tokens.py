@@ -19,8 +19,8 @@ from tests.servers.seaweedfs import SeaweedFS
 
 from floe_core.errors import CatalogAuthenticationError
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg import Lake
 from floe_polaris import create_catalog
-from floe_spark import Lake
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def proxy(server: SeaweedFS) -> Iterator[FaultProxy]:
         yield running
 
 
+@pytest.mark.full  # waits for tokens to end
 @pytest.mark.parametrize("kind", [ArrowEngine, SparkEngine], ids=["arrow", "spark"])
 def test_work_goes_on_while_tokens_end_every_three_seconds(
     lake: Lake, server: SeaweedFS, proxy: FaultProxy, table: TableIdentifier, tmp_path: Path, kind: type[ArrowEngine]
@@ -153,6 +154,7 @@ def test_no_token_is_renewed_where_that_is_switched_off(server: SeaweedFS, proxy
     assert tokens.issued == 1
 
 
+@pytest.mark.full  # waits for tokens to end
 @pytest.mark.parametrize("off", [-300, 300], ids=["behind", "ahead"])
 def test_a_wrong_clock_ends_neither_a_token_nor_a_write(
     server: SeaweedFS, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, namespace: str, off: int

@@ -10,10 +10,10 @@ from tests.runs import rows_of
 
 from floe_core.compiler import compile_project
 from floe_iceberg import IcebergTableManager
-from floe_runtime.partition_keys import keys_between, latest_keys
-from floe_runtime.pipeline import Pipeline, open_pipeline
-from floe_runtime.planning import batches, missing, shared_partitions
-from floe_runtime.runner import RunReport, run_batches
+from floe_runtime.runs.partition_keys import keys_between, latest_keys
+from floe_runtime.runs.pipeline import Pipeline, open_pipeline
+from floe_runtime.runs.planning import batches, missing, shared_partitions
+from floe_runtime.runs.runner import RunReport, run_batches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 

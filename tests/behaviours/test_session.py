@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 
 def test_a_second_lake_on_the_same_project_gets_the_same_session(lake: Lake, project: CompiledArtifacts) -> None:
@@ -65,6 +65,7 @@ def run(program: str, root: Path, **environment: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.full  # starts a JVM
 def test_planted_secrets_reach_no_file_no_output_and_no_setting_that_spark_shows(tmp_path: Path) -> None:
     secret = "hunter2-hunter2"
     (tmp_path / "floe.yaml").write_text(
@@ -76,8 +77,8 @@ def test_planted_secrets_reach_no_file_no_output_and_no_setting_that_spark_shows
     )
     program = """
 from floe_core.compiler import compile_project
-from floe_core.references import resolve_model
-from floe_core.telemetry import configure
+from floe_core.config.references import resolve_model
+from floe_core.observability.telemetry import configure
 from floe_runtime import connect
 from pathlib import Path
 import os
@@ -97,7 +98,7 @@ assert not list(Path(".floe/logs").glob(".conf-*"))
 try:
     lake.read(f"bronze.{os.environ['PLANTED']}")
 except Exception as exc:
-    from floe_core.redaction import redact
+    from floe_core.security.redaction import redact
     print(redact(str(exc)))
 """
     ran = run(program, tmp_path, PLANTED=secret)
@@ -139,6 +140,7 @@ def test_jars_that_cannot_be_fetched_are_named(tmp_path: Path) -> None:
     assert "spark: {jars: FOLDER}" in ran.stderr
 
 
+@pytest.mark.full  # starts a JVM
 def test_a_master_that_is_none_says_so(tmp_path: Path) -> None:
     (tmp_path / "floe.yaml").write_text("name: shop\nspark: {master: nonsense}\n")
     ran = run("from floe_runtime import connect; connect().spark", tmp_path)

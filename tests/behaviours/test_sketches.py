@@ -17,11 +17,11 @@ from dagster import (
 )
 from pyiceberg.expressions import EqualTo
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.spec import PluginSettings
 from floe_core.errors import ConfigurationError, PluginError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import CommitStrategy, WriteMode
-from floe_core.spec import PluginSettings
 from floe_dagster import IcebergIOManager, create_definitions
 from floe_iceberg import IcebergTableManager
 

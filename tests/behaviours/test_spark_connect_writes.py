@@ -20,7 +20,7 @@ from floe_core.errors import ConcurrencyConflictError, FloeError, FloeStorageErr
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 from floe_runtime import connect
-from floe_spark import commits
+from floe_spark.writing import commits
 from floe_spark.maintenance import calls
 
 lake = connect()
@@ -131,7 +131,7 @@ from floe_core.errors import FloeStorageError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
 from floe_runtime import connect
-from floe_spark import commits
+from floe_spark.writing import commits
 
 lake = connect()
 spark = lake.spark

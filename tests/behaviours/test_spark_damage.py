@@ -8,7 +8,7 @@ from tests.faults.damage import damage, header_only
 
 from floe_core.errors import DamagedFileError
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 
 @pytest.fixture

@@ -7,17 +7,19 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from floe_core.errors import CatalogConnectionError, CommitStateUnknownError, ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
-from floe_iceberg import IcebergTableManager, refs
+from floe_iceberg import IcebergTableManager, Lake
 from floe_iceberg.arguments import TableName
-from floe_iceberg.snapshots import WRITE_ID
-from floe_spark import Lake, commits, write
+from floe_iceberg.snapshots.snapshots import WRITE_ID
+from floe_iceberg.writing import commits as control_plane
+from floe_spark import write
+from floe_spark.writing import commits
 
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SECOND_DAY = TableSlice.of_windows("at", [(FIRST + timedelta(days=1), FIRST + timedelta(days=2))])
@@ -179,7 +181,7 @@ def test_a_repetition_does_not_replace_rows_that_came_after_the_write_began(
         raise LostAnswerError
 
     faults(overtaken)
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(hourly(lake, 24, 48, "new"), table, mode="overwrite", slice=SECOND_DAY)
     assert notes(lake, table)[99] == "theirs"
     assert list(lake.tables.load_table(table).refs()) == ["main"]
@@ -272,16 +274,16 @@ def test_a_catalog_that_cannot_be_looked_at_leaves_the_outcome_open(
     lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared(lake, table, "append")
-    monkeypatch.setattr("floe_iceberg.doubt._LOOKS", 2)
+    monkeypatch.setattr("floe_iceberg.writing.commit_outcome._LOOKS", 2)
     manager = Unreachable(lake.tables.catalog_plugin, lake.tables.storage_plugin)
-    plain = refs.publish
+    plain = control_plane._send
 
-    def publish_and_go_dark(*request: object, **options: object) -> None:
-        plain(*request, **options)  # type: ignore[arg-type]
+    def publish_and_go_dark(transaction: Transaction) -> None:
+        plain(transaction)
         manager.silent = True
         raise ConnectionResetError("the line is dead")
 
-    monkeypatch.setattr(refs, "publish", publish_and_go_dark)
+    monkeypatch.setattr(control_plane, "_send", publish_and_go_dark)
     with pytest.raises(CommitStateUnknownError, match="cannot be loaded now"):
         write(hourly(lake, 24, 48, "new"), manager, table, mode="append", write_id="w")
     again = lake.write(hourly(lake, 24, 48, "new"), table, mode="append", write_id="w")
@@ -295,16 +297,16 @@ def test_a_publication_whose_answer_was_lost_is_found_or_repeated(
     lake: Lake, table: TableIdentifier, name: str, applied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared(lake, table, name)
-    plain, sent = refs.publish, []
+    plain, sent = control_plane._send, []
 
-    def lossy(*request: object, **options: object) -> None:
+    def lossy(transaction: Transaction) -> None:
         sent.append(1)
         if applied or len(sent) > 1:
-            plain(*request, **options)  # type: ignore[arg-type]
+            plain(transaction)
         if len(sent) == 1:
             raise ConnectionResetError("the line is dead")
 
-    monkeypatch.setattr(refs, "publish", lossy)
+    monkeypatch.setattr(control_plane, "_send", lossy)
     lake.write(hourly(lake, 24, 48, "new"), table, write_id="w", **WRITES[name])
     assert notes(lake, table) == expected(name)
     assert len(sent) == (1 if applied else 2)
@@ -317,16 +319,16 @@ def test_what_others_commit_while_a_write_is_being_published_stays(
     lake: Lake, table: TableIdentifier, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared(lake, table, name)
-    plain, sent = refs.publish, []
+    plain, sent = control_plane._send, []
 
-    def overtaken(*request: object, **options: object) -> None:
+    def overtaken(transaction: Transaction) -> None:
         sent.append(1)
         if len(sent) == 1:
             other = hourly(lake, 0, 1, "theirs").withColumn("id", F.lit(-1).cast("long"))
             lake.tables.write_data(table, other.toArrow(), mode="append")
-        plain(*request, **options)  # type: ignore[arg-type]
+        plain(transaction)
 
-    monkeypatch.setattr(refs, "publish", overtaken)
+    monkeypatch.setattr(control_plane, "_send", overtaken)
     lake.write(hourly(lake, 24, 48, "new"), table, write_id="w", **WRITES[name])
     assert notes(lake, table) == expected(name) | {-1: "theirs"}
     assert has_one_snapshot_of(lake, table, "w")

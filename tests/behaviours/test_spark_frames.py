@@ -12,12 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.engines import transform
 from tests.runs import rows_of, run
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import FloeStorageError, PartitionMismatchError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_dagster import LakeResource
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
+from floe_iceberg import IcebergTableManager, Lake
 
 CITY = [transform("identity", "city")]
 BY_LETTERS = [transform("truncate", "city", width=2)]

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
-from floe_spark import Lake
-from floe_spark.origins import snapshots_read
+from floe_iceberg import Lake
+from floe_spark.reading.lineage import snapshots_read
 
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
 BY_DAY = [PartitionTransform.model_validate({"source_column": "at", "transform_type": "day"})]
@@ -92,7 +92,7 @@ def test_rows_that_came_after_the_table_was_read_are_not_lost_by_writing_it_back
     cached = lake.read(table, slice=day(1)).withColumn("note", F.lit("new")).cache()
     cached.count()
     append_row(lake, table, 30)
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(cached, table, **options)
     assert notes(lake, table) == OLD | {1030: "theirs"}
     cached.unpersist()
@@ -102,7 +102,7 @@ def test_rows_that_came_after_the_table_was_read_are_not_lost_by_writing_it_back
 def test_a_step_can_say_which_snapshot_it_read(lake: Lake, table: TableIdentifier, options: dict[str, object]) -> None:
     read = lake.write(hourly(lake, 0, 48), table, mode="append", partition_by=BY_DAY).snapshot.snapshot_id
     append_row(lake, table, 30)
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(hourly(lake, 24, 48, "new"), table, validate_from=read, **options)
     assert notes(lake, table) == OLD | {1030: "theirs"}
     lake.write(hourly(lake, 24, 48, "new"), table, **options)

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
-from floe_iceberg.changes import RenameColumn
-from floe_spark import Lake, commits
+from floe_iceberg import Lake
+from floe_iceberg.schema.changes import RenameColumn
+from floe_spark.writing import commits
 
 Act = Callable[[str | None], object]
 WRITES: dict[str, dict[str, object]] = {
@@ -80,7 +81,7 @@ def test_a_table_that_is_created_again_while_spark_writes_is_a_conflict(
 ) -> None:
     lake.write(rows(lake), table, mode="append")
     frame = while_a_task_runs(rows(lake), tmp_path, lambda: recreate(lake, table))
-    with pytest.raises(ConcurrencyConflictError, match="was dropped and created anew"):
+    with pytest.raises(ConcurrencyConflictError, match="was dropped and created again"):
         lake.write(frame, table, **WRITES[name])
     assert [row.note for row in lake.read(table).collect()] == ["theirs"]
 
@@ -96,7 +97,7 @@ def test_a_table_that_is_created_again_while_spark_merges_is_a_conflict(
         raise RuntimeError("java.lang.IllegalStateException: Table UUID does not match: current=1 != refreshed=2")
 
     monkeypatch.setattr(commits, "_send", send)
-    with pytest.raises(ConcurrencyConflictError, match="was dropped and created anew"):
+    with pytest.raises(ConcurrencyConflictError, match="was dropped and created again"):
         lake.write(rows(lake), table, **WRITES["upsert"])
     assert [row.note for row in lake.read(table).collect()] == ["theirs"]
 

@@ -14,9 +14,10 @@ from tests.engines import BY_DAY, Engine, SparkEngine, day, events, rows_of, tra
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeError, SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.changes import AddColumn
-from floe_spark import Lake, commits
-from floe_spark.frames import OUTSIDE
+from floe_iceberg import Lake
+from floe_iceberg.schema.changes import AddColumn
+from floe_spark.writing import commits
+from floe_spark.writing.frames import OUTSIDE
 
 
 @pytest.fixture(scope="session", params=WITHOUT_SEAWEEDFS)

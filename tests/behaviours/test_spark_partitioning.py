@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, WriteMode
-from floe_iceberg.layout import partition_spec
-from floe_spark import Lake
+from floe_iceberg import Lake
+from floe_iceberg.partitioning.specs import partition_spec
 
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, WriteMode
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 ROWS = """SELECT * FROM VALUES
     (1, 'ann', 1.5D, CAST(1.50 AS DECIMAL(9,2)), DATE '2026-01-01', TIMESTAMP '2026-01-01 10:00:00',

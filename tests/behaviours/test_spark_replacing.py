@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, PartitionMismatchError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, WriteMode
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OVERWRITE = WriteMode.OVERWRITE
@@ -179,7 +179,7 @@ def test_an_append_beside_a_slice_that_cuts_partitions_is_never_lost(
 ) -> None:
     lake.write(hourly(lake, 0, 20), table, mode=WriteMode.APPEND, partition_by=[by("at", "day")])
     frame = computing(lake, hourly(lake, 5, 29, "new"), table, lambda: append_row(lake, table, number))
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(frame, table, mode=OVERWRITE, slice=window(timedelta(hours=5)))
     assert notes(lake, table)[1000 + number] == "theirs"
 
@@ -201,8 +201,8 @@ def test_an_append_between_the_look_and_the_write_is_never_lost(
         append_row(lake, table, 6)
         act(branch)
 
-    monkeypatch.setattr("floe_spark.commits._send", intrude)
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    monkeypatch.setattr("floe_spark.writing.commits._send", intrude)
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(hourly(lake, 5, 29, "new"), table, mode=OVERWRITE, slice=window(timedelta(hours=5)))
     assert notes(lake, table)[1006] == "theirs"
 
@@ -256,10 +256,10 @@ def test_an_empty_frame_clears_what_the_filter_matches(lake: Lake, table: TableI
         ({"overwrite_filter": "id = 1", "mode": "append"}, "mode is append"),
         ({"dynamic_partitions": True}, "is not partitioned"),
         ({"dynamic_partitions": True, "slice": window(timedelta(0))}, "exclude each other"),
-        ({"branch": "nowhere"}, "make it first with create_branch"),
+        ({"branch": "nowhere"}, "create it first with create_branch"),
         ({"branch": "closed"}, "is a tag"),
         ({"validate_from": 42}, "no snapshot 42"),
-        ({"mode": "upsert"}, "say keys"),
+        ({"mode": "upsert"}, "set keys"),
         ({"mode": "upsert", "keys": ["id"], "overwrite_filter": "id = 1"}, "mode is upsert"),
         ({"keys": ["id"]}, "keys are for upserts"),
     ],
@@ -336,6 +336,6 @@ def test_an_empty_frame_replaces_no_partition_and_is_still_found_by_its_id(
 def test_an_append_to_a_partition_being_replaced_is_a_conflict(lake: Lake, table: TableIdentifier) -> None:
     lake.write(hourly(lake, 0, 96), table, mode=WriteMode.APPEND, partition_by=[by("at", "day")])
     frame = computing(lake, hourly(lake, 24, 30, "new"), table, lambda: append_row(lake, table, 40))
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(frame, table, mode=OVERWRITE, dynamic_partitions=True)
     assert notes(lake, table)[1040] == "theirs"

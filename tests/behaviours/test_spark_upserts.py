@@ -14,8 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, WriteMode
-from floe_iceberg.snapshots import WRITE_ID
-from floe_spark import Lake, commits
+from floe_iceberg import Lake
+from floe_iceberg.snapshots.snapshots import WRITE_ID
+from floe_spark.writing import commits
 
 UPSERT = WriteMode.UPSERT
 

@@ -27,10 +27,10 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType, WriteMode
-from floe_iceberg import IcebergTableManager
+from floe_iceberg import IcebergTableManager, Lake
 from floe_iceberg.arguments import TableName
-from floe_iceberg.snapshots import WRITE_ID
-from floe_spark import Lake, write
+from floe_iceberg.snapshots.snapshots import WRITE_ID
+from floe_spark import write
 
 BY_DAY = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)]
 BY_HOUR = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.HOUR)]
@@ -160,7 +160,7 @@ def test_a_write_whose_id_is_in_the_history_is_not_done_again(lake: Lake, table:
 def test_a_concurrent_append_to_the_same_day_makes_the_overwrite_fail(lake: Lake, table: TableIdentifier) -> None:
     lake.write(events(lake, 0, 1), table, mode=WriteMode.OVERWRITE, slice=days(0, 1), partition_by=BY_DAY)
 
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(_slow(lake, table, meanwhile=0), table, mode=WriteMode.OVERWRITE, slice=days(0))
     assert lake.read(table).count() == 201
 
@@ -371,7 +371,7 @@ def test_a_refused_replacement_leaves_the_table_as_it_was(lake: Lake, table: Tab
 
 def test_an_append_while_the_table_is_being_replaced_is_a_conflict(lake: Lake, table: TableIdentifier) -> None:
     lake.write(events(lake, 0, 1), table, mode=WriteMode.APPEND)
-    with pytest.raises(ConcurrencyConflictError, match="somebody else changed"):
+    with pytest.raises(ConcurrencyConflictError, match="another writer changed"):
         lake.write(_slow(lake, table, meanwhile=1), table, mode=WriteMode.OVERWRITE)
     assert lake.read(table).count() == 201
     assert list(lake.tables.load_table(table).refs()) == ["main"]

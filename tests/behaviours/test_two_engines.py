@@ -14,12 +14,12 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import functions as F  # noqa: N812
 from tests.lakes import open_manager
 
+from floe_core.config.spec import SqlCatalogConfig
 from floe_core.errors import NamespaceAlreadyExistsError, NamespaceNotEmptyError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
-from floe_core.spec import SqlCatalogConfig
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
-from floe_spark import Lake
+from floe_iceberg import Lake
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 from floe_spark.names import table_name
 
 

@@ -87,3 +87,68 @@ def test_the_demo_runs_from_the_wheels_alone(wheels: Path, tmp_path: Path) -> No
     told = run(bin_folder / "floe", "demo", "--rows", "20000", cwd=away)
     assert "gold.daily_revenue" in told
     assert (away / "floe-demo" / ".floe" / "warehouse" / "gold").is_dir()
+
+
+POLARS = """
+import polars as pl
+from dagster import AssetIn, asset
+
+from floe_dagster import create_definitions
+
+
+@asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+def orders() -> pl.DataFrame:
+    return pl.DataFrame({"id": [1, 2, 3], "amount": [10, 20, 30]})
+
+
+@asset(key_prefix="gold", ins={"orders": AssetIn(["bronze", "orders"])}, metadata={"write_mode": "overwrite"})
+def totals(orders: pl.DataFrame) -> pl.DataFrame:
+    return orders.select(pl.col("amount").sum())
+
+
+defs = create_definitions([orders, totals])
+"""
+SPARK = """
+from dagster import asset
+
+from floe_dagster import LakeResource, create_definitions
+
+
+@asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+def numbers(lake: LakeResource):
+    return lake.spark.range(3)
+
+
+defs = create_definitions([numbers])
+"""
+
+
+def test_polars_assets_need_neither_pyspark_nor_java(wheels: Path, tmp_path: Path) -> None:
+    packages = ("floe-core", "floe-iceberg[polars]", "floe-dagster", "floe-runtime")
+    bin_folder = environment(tmp_path / "light", wheels, *packages)
+
+    def floe(*arguments: str, code: int = 0, cwd: Path = tmp_path / "shop") -> str:
+        ran = subprocess.run(
+            [str(bin_folder / "floe"), *arguments],
+            cwd=cwd,
+            env={"PATH": str(bin_folder), "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stdout + ran.stderr
+        assert "Traceback" not in ran.stderr
+        return ran.stdout + ran.stderr
+
+    python = "import importlib.util as u, shutil; print(u.find_spec('pyspark'), u.find_spec('floe_spark'))"
+    assert run(bin_folder / "python", "-c", python, cwd=tmp_path).strip() == "None None"
+    floe("init", "shop", cwd=tmp_path)
+    (tmp_path / "shop" / "definitions.py").write_text(POLARS)
+    assert "gold.totals" in floe("run")
+    assert "bronze.orders" in floe("tables", "health")
+    assert "2" in floe("maintain", "plan")
+    (tmp_path / "shop" / "definitions.py").write_text(SPARK)
+    refused = floe("run", code=1)
+    assert "pip install floe-spark" in refused
+    assert "bronze.numbers" not in floe("tables", "health")

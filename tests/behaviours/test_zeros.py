@@ -12,7 +12,7 @@ from tests.engines import ArrowEngine, Engine, SparkEngine, transform
 
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_iceberg import Lake
 
 ENGINES: list[type[ArrowEngine] | type[SparkEngine]] = [ArrowEngine, SparkEngine]
 BY_X = [transform("identity", "x")]

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table import CommitTableResponse, Table
 
-from floe_core.ports import Catalog as CatalogPort
+from floe_core.plugins.ports import Catalog as CatalogPort
 
 __all__ = ["Fault", "Held", "Outage", "after", "answer_lost", "faulty", "not_applied"]
 

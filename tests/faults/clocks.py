@@ -32,7 +32,7 @@ def clock_off(monkeypatch: pytest.MonkeyPatch, offset: timedelta) -> Iterator[No
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commit as PyIceberg does by itself: the state that Floe must repair was left by such a commit."""
     with monkeypatch.context() as patch:
-        for module in ("floe_iceberg.commits", "floe_iceberg.sql_catalog", "floe_polaris.catalog"):
+        for module in ("floe_iceberg._pyiceberg.tables", "floe_iceberg.catalogs.sql", "floe_polaris.catalog"):
             patch.setattr(f"{module}.stamped", lambda updates, _base, **_options: updates)
-        patch.setattr("floe_iceberg.sql_catalog.in_order", lambda metadata, _now, _base: metadata)
+        patch.setattr("floe_iceberg.catalogs.sql.in_order", lambda metadata, _now, _base: metadata)
         yield

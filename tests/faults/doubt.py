@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
-from floe_iceberg.snapshots import snapshot_info
+from floe_iceberg.snapshots.snapshots import snapshot_info
 from tests.engines import BY_DAY, Engine, days, events, rows_of
 from tests.faults.catalog import Fault, Outage, faulty
 from tests.faults.files import KeptFiles, files_reached

@@ -11,11 +11,10 @@ import sys
 import threading
 from pathlib import Path
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
-from floe_spark.maintenance import Maintenance
-from floe_spark.maintenance.run import Progress
+from floe_iceberg import Lake
+from floe_iceberg.maintenance.run import Maintenance, Progress
 
 
 def main(folder: str, table: str, step: str, delay: str) -> None:

@@ -13,15 +13,14 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.spec import RestCatalogConfig, RetryConfig
 from floe_core.errors import FloeError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
-from floe_core.plugins import create_storage_plugin
-from floe_core.spec import RestCatalogConfig, RetryConfig
-from floe_iceberg import IcebergTableManager
+from floe_core.plugins.discovery import create_storage_plugin
+from floe_iceberg import IcebergTableManager, Lake
 from floe_polaris.plugin import RestCatalogPlugin
-from floe_spark import Lake
 from tests.engines import ArrowEngine, Engine, SparkEngine
 
 __all__ = ["MOMENTS", "Project", "Writer"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import itertools
 import json
@@ -20,8 +21,8 @@ from tests.faults.proxy import Answer, Request
 from tests.servers.catalogs import QUICK
 from tests.servers.scripted import CONFIG, ScriptedServer, as_json, scripted_server
 
+from floe_core.config.spec import ResponseLimits, RestCatalogConfig
 from floe_core.errors import FloeError
-from floe_core.spec import ResponseLimits, RestCatalogConfig
 from floe_polaris import PolarisCatalog, create_catalog
 from floe_polaris.limits import _is_deeper
 
@@ -171,14 +172,14 @@ def test_a_listing_without_a_last_page_is_refused(
     )
     server.answers[route] = paged(key, entry)
     catalog = connect(pages=20)
-    with pytest.raises(FloeError, match=r"in more than 20 pages.*catalog\.limits\.pages"):
+    with pytest.raises(FloeError, match=r"a listing of more than 20 pages.*catalog\.limits\.pages"):
         getattr(catalog, method)(*(() if method == "list_namespaces" else ("ns",)))
     assert server.routes.count(route) == 21
 
 
 def test_all_pages_together_are_bounded_too(server: ScriptedServer, connect: Connect) -> None:
     server.answers[TABLES] = paged("identifiers", {"namespace": ["ns"], "name": "t" * 2**20})
-    with pytest.raises(FloeError, match=r"pages of more than 4 MB together.*catalog\.limits\.response_bytes"):
+    with pytest.raises(FloeError, match=r"a listing of more than 4 MB.*catalog\.limits\.response_bytes"):
         connect(response_bytes="4MB").list_tables("ns")
     assert server.routes.count(TABLES) == 4
 
@@ -196,6 +197,38 @@ def test_json_that_is_nested_too_deeply_is_refused(
     with pytest.raises(FloeError, match=r"nested more than 100 levels deep.*catalog\.limits\.depth"):
         ask()
     assert server.routes.count(route) == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be", "utf-8-sig"])
+@pytest.mark.parametrize("charset", [True, False])
+def test_json_in_an_encoding_that_hides_its_depth_is_refused(
+    server: ScriptedServer, connect: Connect, encoding: str, charset: bool
+) -> None:
+    """In UTF-16 the bytes of a bracket are in other characters too; \u2200 has the byte of a quotation mark."""
+    body = ('{"a": "\u2200", "b": ' + "[" * 5000 + "]" * 5000 + "}").encode(encoding)
+    header = ("Content-Type", f"application/json; charset={encoding}") if charset else JSON
+    server.answers[TABLES] = Answer(200, (header,), body)
+    catalog = connect()
+    with pytest.raises(FloeError, match="in another encoding than UTF-8"):
+        catalog.list_tables("ns")
+    assert server.routes.count(TABLES) == 1
+
+
+def test_the_encoding_that_a_server_names_does_not_hide_the_depth(server: ScriptedServer, connect: Connect) -> None:
+    """In UTF-7 the text of a name can be quotation marks and brackets."""
+    deep = '","b":' + "[" * 5000 + "]" * 5000 + ',"c":"'
+    hidden = base64.b64encode(deep.encode("utf-16-be")).rstrip(b"=").decode()
+    body = json.dumps({"identifiers": [{"namespace": ["ns"], "name": f"a+{hidden}-"}]}).encode()
+    server.answers[TABLES] = Answer(200, (("Content-Type", "application/json; charset=utf-7"),), body)
+    (table,) = connect().list_tables("ns")
+    assert table[-1].startswith("a+")
+
+
+def test_names_in_any_language_are_read(server: ScriptedServer, connect: Connect) -> None:
+    names = {"identifiers": [{"namespace": ["ns"], "name": "Umsätze \u2200 \u0000"}]}
+    for text in (json.dumps(names), json.dumps(names, ensure_ascii=False)):
+        server.answers[TABLES] = Answer(200, (JSON,), text.encode())
+        assert connect().list_tables("ns") == [("ns", "Umsätze \u2200 \u0000")]
 
 
 def test_the_depth_is_measured_in_little_memory() -> None:
@@ -273,7 +306,7 @@ def test_a_commit_whose_answer_breaks_a_limit_is_in_doubt(
     answers = {"size": endless, "time": drip, "depth": lambda: iter([b"[" * 1000])}
     server.answers[f"POST {TABLE}"] = Answer(200, (JSON,), pieces=answers[broken])
     table = connect(response_bytes="4MB", seconds=3).load_table("ns.t")
-    with pytest.raises(CommitStateUnknownException, match="may have been done"):
+    with pytest.raises(CommitStateUnknownException, match="may have been made"):
         table.append(pa.table({"n": pa.array([4], pa.int64())}))
     assert server.routes.count(f"POST {TABLE}") == 1
 

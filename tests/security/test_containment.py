@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floe_iceberg.containment import file_key, is_inside, is_same, may_overlap
+from floe_iceberg.files.containment import file_key, is_inside, is_same, may_overlap, real_path
 
 INSIDE = [
     ("/lake/t/data/a.parquet", "/lake/t"),
@@ -173,3 +174,29 @@ def test_a_plain_child_is_inside_however_its_name_is_spelt(store: str, folder: l
     assert is_inside(f"{place}/{child}", place) is (name not in (".", ".."))
     assert not is_inside(place, f"{place}/{child}")
     assert not is_inside(f"{place}{child}/x", place)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a/b/f",
+        "link/f",
+        "a/to-b/f",
+        "a/../link/f",
+        "a/./b/f",
+        "a//b/f",
+        "link/../f",
+        "missing/x/f",
+        "a/loop/f",
+        "a/b/file-link",
+    ],
+)
+def test_links_are_followed_as_the_operating_system_does(tmp_path: Path, path: str) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    (tmp_path / "a" / "to-b").symlink_to("b")
+    (tmp_path / "a" / "loop").symlink_to("loop")
+    (tmp_path / "a" / "b" / "file-link").symlink_to(tmp_path / "target")
+    shared: dict[str, str] = {}
+    for address in (f"{tmp_path}/a/b/g", f"{tmp_path}/{path}", f"{tmp_path}/{path}"):
+        assert os.path.normpath(real_path(address, shared)) == os.path.realpath(address)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from floe_core.errors import ConfigurationError
-from floe_runtime.dev import WebServerError, wait_for_answer
-from floe_runtime.dev_access import access_for, listeners
-from floe_runtime.dev_services import ServiceSettings, private_folder, serve
+from floe_runtime.dev.access import access_for, listeners
+from floe_runtime.dev.server import WebServerError, wait_for_answer
+from floe_runtime.dev.services import ServiceSettings, private_folder, serve
 
 PROXY = "https://lake-3000.example.dev"
 

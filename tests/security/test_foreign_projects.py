@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.ui.dev_server import FLOE
+from tests.commands import FLOE, floe
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project, find_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError
-from floe_core.plugins import create_catalog_plugin
+from floe_core.plugins.discovery import create_catalog_plugin
 from floe_dagster import create_definitions
 from floe_runtime import connect
 
@@ -66,7 +66,7 @@ def test_a_project_of_another_user_is_refused(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_the_command_does_not_execute_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give_away(project / "floe.yaml", monkeypatch)
-    ran = subprocess.run([FLOE, "run"], cwd=project / "below", capture_output=True, text=True, check=False)
+    ran = floe("run", cwd=project / "below")
     assert ran.returncode == 1
     assert "belongs to another user" in ran.stderr
     assert not list(project.rglob("executed"))
@@ -154,8 +154,8 @@ def test_after_a_command_databases_and_logs_are_its_owners(project: Path) -> Non
     )
     program = (
         "from floe_core.compiler import compile_project\nfrom pathlib import Path\n"
-        "from floe_runtime.pipeline import open_pipeline\nfrom floe_runtime.planning import Batch\n"
-        "from floe_runtime.runner import RunFailedError, run_batches\n"
+        "from floe_runtime.runs.pipeline import open_pipeline\nfrom floe_runtime.runs.planning import Batch\n"
+        "from floe_runtime.runs.runner import RunFailedError, run_batches\n"
         "artifacts = compile_project(Path.cwd()).artifacts\nartifacts.write()\n"
         "with open_pipeline(artifacts) as pipeline:\n"
         "    try: run_batches(pipeline, [Batch(tuple(pipeline.assets()), ())], lambda event: None)\n"

@@ -18,7 +18,7 @@ from tests.servers.scripted import scripted_server
 from floe_core.compiler import compile_project
 from floe_core.errors import ConfigurationError, FloeError, FloeStorageError
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.foreign_tables import refuse_for_spark
+from floe_iceberg.catalogs.foreign_tables import refuse_for_spark
 
 CALLED: list[tuple[Any, ...]] = []
 OWN = "storage: {type: s3, bucket: lake, endpoint: 'https://own.example:9000', region: eu-north-1}\n"
@@ -233,12 +233,43 @@ def test_keys_that_come_with_the_catalog_do_not_move_the_projects_store(
     catalog.check_for_spark()
 
 
-def test_keys_for_another_place_do_not_move_the_store_of_a_table(hostile: HostileCatalog, opened: Open) -> None:
-    hostile.config = {"s3.endpoint": "https://evil.example:9000"}
-    hostile.credentials = [{"prefix": "s3://nowhere/", "config": VENDED}]
+ENDPOINT = {"s3.endpoint": "https://evil.example:9000"}
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "s3://nowhere/",
+        "s3://",  # files that are named by s3a:// lie outside
+        "file:",
+        "",
+        "{location}",  # manifests and data files may lie anywhere
+    ],
+)
+def test_keys_for_some_files_do_not_move_the_store_of_all(hostile: HostileCatalog, opened: Open, prefix: str) -> None:
+    """For files outside of the prefix, Java would send the project's keys to the endpoint."""
+    location = opened().load_table("ns.t").location()
+    hostile.config = ENDPOINT
+    hostile.credentials = [{"prefix": prefix.format(location=location), "config": VENDED}]
     with pytest.raises(FloeStorageError, match=r"not handed to Spark.*s3\.endpoint"):
         refuse_for_spark(opened().load_table("ns.t"))
-    hostile.credentials = [{"prefix": "file:", "config": VENDED}]
+
+
+@pytest.mark.parametrize(
+    ("config", "prefix", "beside"),
+    [
+        ({**VENDED, **ENDPOINT}, "{location}", {**VENDED, **ENDPOINT}),  # as SeaweedFS sends them
+        ({**VENDED, **ENDPOINT}, "{location}", VENDED),  # as Polaris does
+        (ENDPOINT, "s3", VENDED),
+        ({}, "s3://bucket/t", {**VENDED, **ENDPOINT}),
+    ],
+)
+def test_keys_with_an_endpoint_for_the_same_files_are_taken(
+    hostile: HostileCatalog, opened: Open, config: dict[str, str], prefix: str, beside: dict[str, str]
+) -> None:
+    location = opened().load_table("ns.t").location()
+    hostile.config = config
+    hostile.credentials = [{"prefix": prefix.format(location=location), "config": beside}]
     refuse_for_spark(opened().load_table("ns.t"))
 
 

@@ -12,9 +12,9 @@ from tests.servers.hostile import ROWS, HostileCatalog, hostile_catalog, served_
 from tests.servers.scripted import as_json, scripted_server
 
 from floe_core.errors import FloeError
-from floe_core.foreign_settings import OwnSettings, java_refusals, sift, table_refusals
 from floe_core.identifiers import TableIdentifier
-from floe_spark import Lake
+from floe_core.security.foreign_settings import OwnSettings, java_refusals, sift, table_refusals
+from floe_iceberg import Lake
 
 # Java says this name where it tries to load it.
 NOWHERE = "planted.Nowhere"

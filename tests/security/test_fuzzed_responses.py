@@ -18,10 +18,10 @@ from tests.security.watch import watching
 from tests.servers.hostile import served_table
 from tests.servers.scripted import ScriptedServer, scripted_server
 
+from floe_core.config.spec import LocalStorageConfig, RestCatalogConfig
 from floe_core.errors import FloeError
-from floe_core.spec import LocalStorageConfig, RestCatalogConfig
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
+from floe_iceberg.storage.local import LocalStoragePlugin
 from floe_polaris.plugin import RestCatalogPlugin
 
 DANGEROUS = (

@@ -28,8 +28,8 @@ from floe_core.jvm import (
     jar_name,
     module_of,
 )
-from floe_spark import Lake
-from floe_spark.jars import default_ivy_folder, with_verified_jars
+from floe_iceberg import Lake
+from floe_spark.jvm.jars import default_ivy_folder, with_verified_jars
 
 START = "from floe_runtime import connect; print('started', connect().spark.range(3).count())"
 

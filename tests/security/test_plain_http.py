@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from floe_core.compiler import compile_project
+from floe_core.config.postgres_address import PostgresAddress
+from floe_core.config.spec import SparkConfig
 from floe_core.errors import ConfigurationError
-from floe_core.plugins import create_catalog_plugin, create_storage_plugin
-from floe_core.postgres import PostgresAddress
-from floe_core.spec import SparkConfig
-from floe_core.telemetry import observe
+from floe_core.observability.telemetry import observe
+from floe_core.plugins.discovery import create_catalog_plugin, create_storage_plugin
 from floe_dagster.config import IcebergIOManagerConfig
 
 CREDENTIALS = 'credentials: {client_id: me, client_secret: "${env:FLOE_TEST_SECRET}"}'

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,18 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dagster import DagsterInstance, asset
+from tests import commands
 from tests.behaviours.test_catalog_names import fill, ids_in
 from tests.behaviours.test_dagster_maintenance import House, observed
 from tests.lakes import ORPHAN, began_earlier
 
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
-from floe_spark.maintenance import Maintenance
+from floe_iceberg import IcebergTableManager, Lake
+from floe_iceberg.maintenance.run import Maintenance
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")]
 
-FLOE = str(Path(sys.executable).parent / "floe")
 LEFT_ALONE = {"floe.maintenance.enabled": "false"}
 
 
@@ -165,9 +162,7 @@ def orders() -> pa.Table:
 
 
 def by_command(week: Week) -> None:
-    ran = subprocess.run(
-        [FLOE, "maintain", "run", "--json"], cwd=week.root, capture_output=True, text=True, timeout=500, check=False
-    )
+    ran = commands.floe("maintain", "run", "--json", cwd=week.root)
     document = json.loads(ran.stdout)
     outcomes = {one["table"]: one for one in document["tables"]}
     assert outcomes[str(ORDERS)]["outcome"] == "done", outcomes[str(ORDERS)]

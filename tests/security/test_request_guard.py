@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
-from floe_runtime.request_guard import RequestGuard
+from floe_runtime.dev.request_guard import RequestGuard
 
 TOKEN = "sixteen-or-more-characters"
 PROXY = "https://lake-3000.example.dev"

@@ -20,12 +20,12 @@ from dagster._daemon.types import DaemonHeartbeat
 from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster_shared.error import SerializableErrorInfo
 
-from floe_core import redaction
 from floe_core.compiler import compile_project
-from floe_core.redaction import protect, redact
+from floe_core.security import redaction
+from floe_core.security.redaction import protect, redact
 from floe_dagster.differences import _recorded
 from floe_runtime.dagster_storage import SETTINGS, ProjectStorage, protect_project
-from floe_runtime.runner import _materialized
+from floe_runtime.runs.runner import _materialized
 from floe_runtime.stored_events import redacted
 
 SECRET = "planted-\"s3c\\ret'x"

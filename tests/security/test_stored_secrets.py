@@ -43,9 +43,9 @@ defs = create_definitions([orders, broken], asset_checks=[checked])
 RUN = """
 from pathlib import Path
 from floe_core.compiler import compile_project
-from floe_runtime.pipeline import open_pipeline
-from floe_runtime.planning import Batch
-from floe_runtime.runner import RunFailedError, run_batches
+from floe_runtime.runs.pipeline import open_pipeline
+from floe_runtime.runs.planning import Batch
+from floe_runtime.runs.runner import RunFailedError, run_batches
 artifacts = compile_project(Path.cwd()).artifacts
 artifacts.write()
 with open_pipeline(artifacts) as pipeline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from floe_core.spec import RestCatalogConfig
+from floe_core.config.spec import RestCatalogConfig
 from floe_polaris import PolarisCatalog, create_catalog
 from tests.servers.seaweedfs import BUCKET, SeaweedFS
 

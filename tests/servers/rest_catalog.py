@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,7 +94,10 @@ def _fetched_jars(folder: Path) -> list[str]:
     asked, told = folder / "ivy.xml", folder / "classpath.txt"
     asked.write_text(_DEPENDENCIES, encoding="utf-8")
     command = ["java", "-jar", *_spark_jars("ivy"), "-ivy", str(asked), "-confs", "default", "-cachepath", str(told)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    # Ivy's cache is shared by all processes, and what two fetch at once is broken for both.
+    with (Path(tempfile.gettempdir()) / "floe-tests-jars.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode or not told.is_file():
         raise RuntimeError(f"the jars of the REST catalog could not be fetched:\n{done.stdout[-3000:]}{done.stderr}")
     return told.read_text(encoding="utf-8").strip().split(":")

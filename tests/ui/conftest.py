@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 from selenium import webdriver
 
-from floe_core.artifacts import CompiledArtifacts
-from floe_core.plugins import create_catalog_plugin, create_storage_plugin
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.plugins.discovery import create_catalog_plugin, create_storage_plugin
 from floe_iceberg import IcebergTableManager
-from floe_runtime.demo import DAYS, prepare
-from tests.ui.dev_server import FLOE, DevServer, floe_dev
+from floe_runtime.demo.story import DAYS, prepare
+from tests.commands import floe
+from tests.ui.dev_server import DevServer, floe_dev
 from tests.ui.page import Page
 
 _MISSING = "the browser tests need Debian's Chromium: apt-get install chromium chromium-driver"
@@ -42,9 +42,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
     """The retailer of the demo, small, filled by `floe run`."""
     artifacts = prepare(tmp_path_factory.mktemp("ui") / "retail", rows=20_000, console=Console(quiet=True))
     days = f"{DAYS[0]}...{DAYS[-1]}"
-    ran = subprocess.run(
-        [FLOE, "run", "--partition-range", days], cwd=artifacts.root, capture_output=True, text=True, check=False
-    )
+    ran = floe("run", "--partition-range", days, cwd=artifacts.root)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return artifacts
 

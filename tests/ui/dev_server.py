@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +14,10 @@ from typing import Any
 
 import requests
 
-__all__ = ["FLOE", "DevServer", "floe_dev", "living"]
+from tests.commands import FLOE
 
-FLOE = str(Path(sys.executable).parent / "floe")
+__all__ = ["DevServer", "floe_dev", "living"]
+
 _ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 
 

@@ -12,9 +12,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from floe_core import redaction, telemetry
 from floe_core.compiler import compile_project
 from floe_core.errors import ConfigurationError, Problem
+from floe_core.observability import telemetry
+from floe_core.security import redaction
 
 # The example of the design, key for key.
 DESIGN_EXAMPLE = """\

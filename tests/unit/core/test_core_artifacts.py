@@ -11,10 +11,10 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from floe_core.artifacts import CONTRACT_VERSION, CompiledArtifacts, contract_path
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CONTRACT_VERSION, CompiledArtifacts, contract_path
+from floe_core.config.spec import RestCatalogConfig
 from floe_core.errors import ConfigurationError
-from floe_core.spec import RestCatalogConfig
 
 Project = Callable[[str], Path]
 

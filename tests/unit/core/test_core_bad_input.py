@@ -67,7 +67,7 @@ def test_environments_inside_an_environment_are_not_suggested_to_themselves(prob
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
-        ("version: 1.0", "version", "this must be text; if it is meant as it stands, put it in quotes"),
+        ("version: 1.0", "version", "this must be text; to keep it as written, put it in quotes"),
         ("version: 2024-01-01", "version", "put it in quotes"),
         ("version: yes", "version", "put it in quotes"),
         ("catalog: polaris", "catalog", "this must hold keys and values"),
@@ -88,7 +88,7 @@ def test_environments_inside_an_environment_are_not_suggested_to_themselves(prob
         (
             "maintenance: {compact: {target_file_size: 0MB}}",
             "maintenance.compact.target_file_size",
-            "this must be more than 0",
+            "this must be greater than 0",
         ),
         (
             "maintenance: {compact: {columns: day}}",
@@ -226,7 +226,7 @@ def test_an_unknown_type_is_told_with_what_is_known(
     (problem,) = problems_of(f"name: shop\n{section}:\n  type: {kind}\n  any: thing\n")
     assert (problem.line, problem.path) == (3, f"{section}.type")
     suggestion = f"; did you mean {nearest!r}?" if nearest else ""
-    assert problem.message.startswith(f"unknown type {kind!r}{suggestion}; known here: {', '.join(built_in)}")
+    assert problem.message.startswith(f"unknown type {kind!r}{suggestion}; known types: {', '.join(built_in)}")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_unusual_project_names_are_refused(problems_of: ProblemsOf, name: str) -
 def test_a_malformed_reference_is_told_what_to_write(problems_of: ProblemsOf, value: str) -> None:
     (problem,) = problems_of(f'name: shop\nspark:\n  jars: "{value}"\n')
     assert (problem.line, problem.path) == (3, "spark.jars")
-    assert problem.message.endswith("is not a reference Floe knows: write ${env:NAME} or ${file:path}")
+    assert problem.message.endswith("is not a valid reference: write ${env:NAME} or ${file:path}")
 
 
 @pytest.mark.parametrize("type_", ["polaris", "rest"])

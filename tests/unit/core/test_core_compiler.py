@@ -10,10 +10,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project, find_project, is_stale
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.spec import LocalStorageConfig, PolarisCatalogConfig, S3StorageConfig, SqlCatalogConfig
 from floe_core.errors import ConfigurationError
-from floe_core.spec import LocalStorageConfig, PolarisCatalogConfig, S3StorageConfig, SqlCatalogConfig
 
 Project = Callable[[str], Path]
 

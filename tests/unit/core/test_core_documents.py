@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from floe_core import documents
 from floe_core.compiler import compile_project
+from floe_core.config import documents
 from floe_core.errors import ConfigurationError, Problem
 
 Project = Callable[[str], Path]
@@ -58,13 +58,13 @@ def test_what_is_not_yaml_is_told_with_its_line_and_without_its_text(
         ("name: @shop\n", 1, "a value cannot begin with @; put it in quotes"),
         ("name: `shop`\n", 1, "a value cannot begin with `; put it in quotes"),
         ("name: shop\nspark:\n\tmaster: x\n", 3, "this line is indented with a tab; indent with spaces"),
-        ("name: shop\nversion: 'x\nspark: y\n", 4, "the quote that is opened on line 2 is not closed"),
-        ("name: shop\nspark: {conf: {a: b}\n", 3, "the keys that are opened with { on line 2 have no , or } here"),
-        ("name: shop\ncolumns: [a, b\n", 3, "the list that is opened with [ on line 2 has no , or ] here"),
+        ("name: shop\nversion: 'x\nspark: y\n", 4, "the quote opened on line 2 is not closed"),
+        ("name: shop\nspark: {conf: {a: b}\n", 3, "the mapping opened with { on line 2 needs , or } here"),
+        ("name: shop\ncolumns: [a, b\n", 3, "the list opened with [ on line 2 needs , or ] here"),
         ("name: shop: retail\n", 1, "a ':' is not expected here; indent this line like its neighbours, or quote it"),
-        ("name: shop\nspark:\n  master: x\n conf: y\n", 4, "the indentation of this line fits no key above it"),
-        ("name: shop\nspark\nversion: x\n", 3, "this line is no 'key: value'"),
-        ('name: "a\\d"\n', 1, "a backslash has a meaning in double quotes"),
+        ("name: shop\nspark:\n  master: x\n conf: y\n", 4, "the indentation of this line matches no key above it"),
+        ("name: shop\nspark\nversion: x\n", 3, "this line is not 'key: value'"),
+        ('name: "a\\d"\n', 1, "a backslash starts an escape sequence in double quotes"),
         ("name: *shop\n", 1, "put it in quotes"),
         ("name: shop\n---\nname: other\n", 2, "a second document begins here with ---; keep one"),
     ],

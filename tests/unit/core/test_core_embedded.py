@@ -9,8 +9,8 @@ import sys
 # Handlers are global in a process, so each program has a process of its own.
 START = """
 import json, logging, sys
-from floe_core import telemetry
-from floe_core.spec import ObservabilityConfig
+from floe_core.observability import telemetry
+from floe_core.config.spec import ObservabilityConfig
 
 def open_lake(level='info'):
     settings = ObservabilityConfig(log_format='json', log_level=level)

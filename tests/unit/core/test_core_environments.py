@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from floe_core.compiler import compile_project
+from floe_core.config.spec import PolarisCatalogConfig, RetryConfig, SqlCatalogConfig
 from floe_core.errors import Problem
-from floe_core.spec import PolarisCatalogConfig, RetryConfig, SqlCatalogConfig
 
 Project = Callable[[str], Path]
 ProblemsOf = Callable[..., tuple[Problem, ...]]
@@ -80,7 +80,7 @@ def test_only_the_chosen_environment_warns_and_at_its_own_line(new_project: Proj
 def test_an_unknown_environment_is_told_with_the_nearest_name(problems_of: ProblemsOf) -> None:
     (problem,) = problems_of(TWO, "prd")
     assert (problem.line, problem.path) == (8, "environments")
-    assert problem.message == "environment 'prd' is not in the file (there: dev, prod); did you mean 'prod'?"
+    assert problem.message == "environment 'prd' is not defined (defined: dev, prod); did you mean 'prod'?"
 
 
 def test_an_environment_asked_of_a_file_without_any_is_refused(problems_of: ProblemsOf) -> None:

@@ -12,7 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from floe_core.compiler import compile_project
-from floe_core.json_schema import contract_schema, spec_schema, write_spec_schema
+from floe_core.config.json_schema import contract_schema, spec_schema, write_spec_schema
 
 Project = Callable[[str], Path]
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from floe_core import models, spec
+from floe_core import models
+from floe_core.config import spec
+from floe_core.config.spec import PolarisCatalogConfig, RestCatalogConfig, RetryConfig
 from floe_core.models import (
     MaterializationMetadata,
     NamespaceInfo,
@@ -21,7 +23,6 @@ from floe_core.models import (
     StorageErrorDetail,
     WriteMode,
 )
-from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig, RetryConfig
 
 NEEDED: dict[str, dict[str, Any]] = {
     "CatalogConfig": {"type": "x"},

@@ -18,9 +18,9 @@ import pytest
 import trustme
 from tests.servers.otlp import Collector, attributes, value
 
-from floe_core import span_export, telemetry
+from floe_core.config.spec import ObservabilityConfig
 from floe_core.errors import ConfigurationError
-from floe_core.spec import ObservabilityConfig
+from floe_core.observability import span_export, telemetry
 
 SECRET = "planted-value-of-a-secret"
 NOT_USED = "observability.otlp_endpoint is not used: tracing was set up before in this process, and stays as it is"
@@ -28,8 +28,8 @@ NOT_USED = "observability.otlp_endpoint is not used: tracing was set up before i
 # The provider is global in a process, so each sender gets a process of its own.
 START = """
 import sys, time
-from floe_core import telemetry
-from floe_core.spec import ObservabilityConfig
+from floe_core.observability import telemetry
+from floe_core.config.spec import ObservabilityConfig
 def configure(endpoint, project='shop'):
     telemetry.configure(ObservabilityConfig(otlp_endpoint=endpoint, log_format='json'), project=project)
 configure(sys.argv[1])
@@ -43,8 +43,8 @@ from floe_core.compiler import compile_project
 from floe_core.errors import TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
-from floe_core.references import resolve_model
-from floe_core.telemetry import configure, operation, warn
+from floe_core.config.references import resolve_model
+from floe_core.observability.telemetry import configure, operation, warn
 from floe_iceberg import IcebergTableManager
 
 artifacts = compile_project(Path.cwd()).artifacts
@@ -237,7 +237,7 @@ def test_the_last_spans_arrive_however_a_program_ends(collector: Collector, end:
 def test_a_collector_that_is_away_neither_fails_nor_holds_up_a_program(kind: str) -> None:
     """1,500 spans are three batches: each of them alone would be tried for 10 s."""
     program = (
-        "from floe_core import span_export as t\nt.EXIT_SECONDS = 1.0\n"
+        "from floe_core.observability import span_export as t\nt.EXIT_SECONDS = 1.0\n"
         f"{START}\n"
         "for _ in range(1500):\n    with telemetry.operation('lost'): pass\n"
         "print(time.time(), flush=True)\n"
@@ -268,7 +268,7 @@ def test_https_is_encrypted_and_the_collector_is_checked(
     collector = new_collector(grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)]))
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     program = (
-        "from floe_core import span_export as t\nt.EXIT_SECONDS = 2.0\n"
+        "from floe_core.observability import span_export as t\nt.EXIT_SECONDS = 2.0\n"
         f"{START}\nwith telemetry.operation('sealed'): pass\n"
     )
     endpoint = f"https://127.0.0.1:{collector.port}"

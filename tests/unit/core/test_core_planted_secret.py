@@ -10,13 +10,13 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import SecretStr, ValidationError
 
-from floe_core import telemetry
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.references import resolve_model
+from floe_core.config.spec import FloeSpec, ObservabilityConfig, PluginSettings, RestCatalogConfig
 from floe_core.errors import CatalogConnectionError
 from floe_core.models import StorageErrorDetail
-from floe_core.references import resolve_model
-from floe_core.spec import FloeSpec, ObservabilityConfig, PluginSettings, RestCatalogConfig
+from floe_core.observability import telemetry
 
 Project = Callable[[str], Path]
 

@@ -14,10 +14,11 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from floe_core import compiler, plugins
+from floe_core import compiler
 from floe_core.compiler import compile_project
 from floe_core.errors import PluginError, Problem
-from floe_core.plugins import (
+from floe_core.plugins import discovery
+from floe_core.plugins.discovery import (
     PluginRegistry,
     PluginType,
     check_health,
@@ -27,7 +28,7 @@ from floe_core.plugins import (
     start,
     stop,
 )
-from floe_core.ports import CatalogPlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
+from floe_core.plugins.ports import CatalogPlugin, HealthStatus, Plugin, PluginMetadata, StoragePlugin
 
 Project = Callable[[str], Path]
 ProblemsOf = Callable[..., tuple[Problem, ...]]
@@ -222,7 +223,7 @@ def test_a_plugin_that_cannot_be_imported_keeps_the_cause(site: Site, value: str
 @pytest.mark.parametrize("name", ["NotAPlugin", "made_for"])
 def test_what_is_not_a_plugin_class_is_refused(site: Site, name: str) -> None:
     site.install("floe-glue", "glue", f"{__name__}:{name}")
-    with pytest.raises(PluginError, match=r"of floe-glue is not a subclass of floe_core\.ports"):
+    with pytest.raises(PluginError, match=r"of floe-glue is not a subclass of floe_core\.plugins\.ports"):
         PluginRegistry(site.find).get(PluginType.CATALOG, "glue")
 
 
@@ -253,7 +254,7 @@ def test_a_plugin_without_metadata_is_refused(site: Site) -> None:
 def test_a_plugin_for_another_api_is_refused_with_what_to_install(
     site: Site, monkeypatch: pytest.MonkeyPatch, name: str, advice: str
 ) -> None:
-    monkeypatch.setattr(plugins, "FLOE_API_VERSION", "1.3")
+    monkeypatch.setattr(discovery, "FLOE_API_VERSION", "1.3")
     site.install("floe-glue", "glue", f"{__name__}:{name}")
     with pytest.raises(PluginError) as caught:
         PluginRegistry(site.find).get(PluginType.CATALOG, "glue")
@@ -261,7 +262,7 @@ def test_a_plugin_for_another_api_is_refused_with_what_to_install(
 
 
 def test_a_plugin_for_an_older_minor_api_is_accepted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "FLOE_API_VERSION", "1.3")
+    monkeypatch.setattr(discovery, "FLOE_API_VERSION", "1.3")
     site.install("floe-glue", "glue", f"{__name__}:GoodCatalog")
     assert PluginRegistry(site.find).get(PluginType.CATALOG, "glue") is GoodCatalog
 
@@ -389,7 +390,7 @@ def test_a_plugin_that_cannot_shut_down_is_a_warning_and_the_next_one_is_shut_do
 
 def test_plugins_that_nobody_stopped_are_shut_down_when_the_process_exits() -> None:
     script = (
-        "from floe_core.plugins import start, stop\n"
+        "from floe_core.plugins.discovery import start, stop\n"
         "from tests.unit.core.test_core_plugins import Ending\n"
         "one, two, three = (Ending(lambda name=name: print(name)) for name in ('one', 'two', 'three'))\n"
         "for plugin in (one, two, three): start(plugin)\n"
@@ -402,11 +403,11 @@ def test_plugins_that_nobody_stopped_are_shut_down_when_the_process_exits() -> N
 def test_a_plugin_that_hangs_while_it_is_shut_down_does_not_keep_the_process() -> None:
     script = (
         "import threading\n"
-        "from floe_core import plugins\n"
+        "from floe_core.plugins import discovery\n"
         "from tests.unit.core.test_core_plugins import Ending\n"
-        "plugins.EXIT_SECONDS = 0.1\n"
+        "discovery.EXIT_SECONDS = 0.1\n"
         "plugin = Ending(threading.Event().wait)\n"
-        "plugins.start(plugin)\n"
+        "discovery.start(plugin)\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert ran.stdout == ""
@@ -416,7 +417,7 @@ def test_a_plugin_that_hangs_while_it_is_shut_down_does_not_keep_the_process() -
 def test_a_forked_process_does_not_shut_down_the_plugins_of_its_parent() -> None:
     script = (
         "import os, sys\n"
-        "from floe_core.plugins import start, stop\n"
+        "from floe_core.plugins.discovery import start, stop\n"
         "from tests.unit.core.test_core_plugins import Ending\n"
         "parent = os.getpid()\n"
         "who = lambda name: print(name, 'parent' if os.getpid() == parent else 'child', flush=True)\n"
@@ -469,7 +470,7 @@ def test_the_real_registry_finds_what_floe_brings(new_project: Project) -> None:
 def test_naming_the_real_plugins_imports_none_of_them() -> None:
     script = (
         "import sys\n"
-        "from floe_core.plugins import PluginType, registry\n"
+        "from floe_core.plugins.discovery import PluginType, registry\n"
         "assert 'sql' in registry.names(PluginType.CATALOG)\n"
         "assert not {'floe_iceberg', 'pyiceberg'} & set(sys.modules)\n"
     )

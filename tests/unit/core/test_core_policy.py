@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.policy import CompactionStrategy, MaintenanceConfig, MaintenancePolicy, RetentionFloor, policy_of
 from floe_core.errors import ConfigurationError, Problem
-from floe_core.governance import FloorEnforcer, PolicyEnforcer, RetentionRule, validated_retention
 from floe_core.identifiers import TableIdentifier
-from floe_core.policy import CompactionStrategy, MaintenanceConfig, MaintenancePolicy, RetentionFloor, policy_of
+from floe_core.maintenance.governance import FloorEnforcer, PolicyEnforcer, RetentionRule, validated_retention
 
 ORDERS = TableIdentifier.from_string("bronze.raw.orders")
 # As tables have them that Floe creates.

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from floe_core.compiler import compile_project
+from floe_core.config.postgres_address import PostgresAddress, is_postgres, postgres_problem
+from floe_core.config.spec import SqlCatalogConfig
 from floe_core.errors import Problem
-from floe_core.postgres import PostgresAddress, is_postgres, postgres_problem
-from floe_core.redaction import redact
-from floe_core.spec import SqlCatalogConfig
+from floe_core.security.redaction import redact
 
 ROOT = Path("/project")
 
@@ -118,9 +118,9 @@ def test_any_part_may_be_a_reference_and_stays_one(new_project: Callable[[str], 
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("postgresql://anna:hunter2@h/shop", "a password must not stand in floe.yaml"),
-        ("postgresql://${env:U}:hunter2@h/shop", "a password must not stand in floe.yaml"),
-        ("postgresql://anna:${env:PW}hunter2@h/shop", "a password must not stand in floe.yaml"),
+        ("postgresql://anna:hunter2@h/shop", "floe.yaml must not contain passwords"),
+        ("postgresql://${env:U}:hunter2@h/shop", "floe.yaml must not contain passwords"),
+        ("postgresql://anna:${env:PW}hunter2@h/shop", "floe.yaml must not contain passwords"),
         ("postgresql://anna:${env:PW}@h/shop?sslcert=x", "unknown option 'sslcert'"),
         ("mysql://anna:${env:PW}@h/shop", "or postgresql://user:${env:PGPASSWORD}@host:5432/database"),
     ],

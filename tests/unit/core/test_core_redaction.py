@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floe_core import redaction
-from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key, protect, redact
+from floe_core.security import redaction
+from floe_core.security.redaction import SPARK_REDACTION_REGEX, is_credential_key, protect, redact
 
 CREDENTIALS = [
     "client_secret",

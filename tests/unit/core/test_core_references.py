@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
-from floe_core.errors import ConfigurationError
-from floe_core.redaction import redact
-from floe_core.references import (
+from floe_core.config.references import (
     Reference,
     is_reference,
     malformed_reference,
@@ -19,7 +18,7 @@ from floe_core.references import (
     resolve_model,
     uri_password,
 )
-from floe_core.spec import (
+from floe_core.config.spec import (
     ClientCredentials,
     FloeSpec,
     LocalStorageConfig,
@@ -28,6 +27,8 @@ from floe_core.spec import (
     SparkConfig,
     SqlCatalogConfig,
 )
+from floe_core.errors import ConfigurationError
+from floe_core.security.redaction import redact
 
 
 def test_an_environment_variable_is_read_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,3 +202,34 @@ def test_what_looks_like_a_reference_and_is_none(text: str, found: str | None) -
 
 def test_a_reference_is_written_as_it_was_read() -> None:
     assert str(Reference("env", "A")) == "${env:A}"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://${env:PART_USER}:${env:PART_SECRET}@db.example.com/${env:PART_UNSET}",
+        "postgresql://${env:PART_UNSET}:${env:PART_SECRET}@db.example.com/floe",
+        "postgresql://floe:${env:PART_UNSET}${env:PART_SECRET}@db.example.com/floe",
+        "postgresql://${env:PART_BOTH}@db.example.com/${file:part-missing}",
+        "postgresql://db.example.com/${env:PART_UNSET}?password=${env:PART_SECRET}",
+    ],
+)
+def test_a_reference_that_is_unset_leaves_no_other_in_the_same_value_unprotected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    secret = f"hunter2-{uuid.uuid4()}"
+    monkeypatch.setenv("PART_USER", "somebody")
+    monkeypatch.setenv("PART_SECRET", secret)
+    monkeypatch.setenv("PART_BOTH", f"somebody:{secret}")
+    protect_references(SparkConfig(conf={"spark.x.url": uri}), root=tmp_path)
+    assert redact(f"somebody wrote {secret}") == "somebody wrote ***"
+
+
+def test_a_secret_of_which_a_part_is_unset_is_protected_as_far_as_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = f"hunter2-{uuid.uuid4()}"
+    monkeypatch.setenv("PART_SECRET", secret)
+    conf = {"spark.hadoop.fs.s3a.secret.key": "${env:PART_UNSET}${env:PART_SECRET}"}
+    protect_references(SparkConfig(conf=conf), root=tmp_path)
+    assert redact(secret) == "***"

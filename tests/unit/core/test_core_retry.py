@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from floe_core.config.spec import RetryConfig
 from floe_core.errors import CatalogConnectionError, FloeStorageError
 from floe_core.retry import Retry
-from floe_core.spec import RetryConfig
 
 
 class AwayError(Exception):

@@ -11,11 +11,11 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from floe_core import telemetry
+from floe_core.config.spec import ObservabilityConfig
 from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.models import StorageErrorDetail
-from floe_core.spec import ObservabilityConfig
-from floe_core.telemetry import configure, operation
+from floe_core.observability import telemetry
+from floe_core.observability.telemetry import configure, operation
 
 
 def events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ def test_configuring_twice_does_not_log_twice(configured_logs: None, capsys: pyt
 
 
 def test_a_library_is_silent_until_configured(capsys: pytest.CaptureFixture[str]) -> None:
-    script = "from floe_core.telemetry import operation\nwith operation('x'): pass\n"
+    script = "from floe_core.observability.telemetry import operation\nwith operation('x'): pass\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from floe_core import trace_context
-from floe_core.telemetry import operation
-from floe_core.trace_context import continued_trace, program_trace, run_traceparent
+from floe_core.observability import trace_context
+from floe_core.observability.telemetry import operation
+from floe_core.observability.trace_context import continued_trace, program_trace, run_traceparent
 
 CALLER = "0af7651916cd43dd8448eb211c80319c"
 GIVEN = f"00-{CALLER}-b7ad6b7169203331-01"
@@ -37,7 +37,7 @@ def traces(spans: InMemorySpanExporter) -> list[str]:
 
 def test_the_trace_of_a_run_is_its_run_id_in_every_process() -> None:
     here = run_traceparent(RUN, {})
-    script = f"from floe_core.trace_context import run_traceparent as r; print(r('{RUN}', {{}}))"
+    script = f"from floe_core.observability.trace_context import run_traceparent as r; print(r('{RUN}', {{}}))"
     there = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert there.stdout.strip() == here
     assert here.split("-")[1] == uuid.UUID(RUN).hex

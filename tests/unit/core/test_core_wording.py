@@ -28,7 +28,7 @@ class Settings(BaseModel):
         ({"pairs": ["a"]}, "this must have at least 2 items"),
         ({"title": ""}, "this must not be empty"),
         ({"title": "a" * 6}, "this must have at most 5 characters"),
-        ({"size": 0}, "this must be more than 0"),
+        ({"size": 0}, "this must be greater than 0"),
         ({"size": 10}, "this must be less than 10"),
         ({"size": 1.5}, "this must be a whole number"),
         ({"on": "perhaps"}, "this must be true or false"),

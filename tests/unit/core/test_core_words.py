@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from floe_core.words import counted, human_bytes
+from floe_core.formatting import counted, human_bytes
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pyiceberg.types import DateType, NestedField, StringType, TimestampType, Ti
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import ColumnRange, ColumnValues
-from floe_dagster.partitions import partitioning
+from floe_dagster.assets.partitions import partitioning
 
 COLUMNS = {"tz": TimestamptzType(), "wall": TimestampType(), "day": DateType(), "city": StringType()}
 SCHEMA = Schema(*(NestedField(at, name, kind) for at, (name, kind) in enumerate(COLUMNS.items(), 1)))

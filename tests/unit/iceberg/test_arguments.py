@@ -13,9 +13,9 @@ from tests.lakes import open_manager
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeStorageError, PluginError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
-from floe_core.redaction import protect
+from floe_core.security.redaction import protect
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.changes import DropColumn, RenameColumn
+from floe_iceberg.schema.changes import DropColumn, RenameColumn
 
 T = TableIdentifier.from_string("bronze.orders")
 DATA = pa.table({"k": [1, 2], "note": ["a", "b"]})
@@ -45,11 +45,11 @@ WRITES: dict[str, tuple[dict[str, Any], str]] = {
     "validate_from": ({"mode": "upsert", "keys": ["k"], "validate_from": "5"}, "validate_from is a str; it must be"),
     "validate_from of an append": ({"mode": "append", "validate_from": 5}, "an append replaces none: leave it out"),
     **{
-        key: ({"mode": "append", "snapshot_properties": {key: "1"}}, f"must not say '{key}': Iceberg and Floe")
+        key: ({"mode": "append", "snapshot_properties": {key: "1"}}, f"must not set '{key}': Iceberg and Floe")
         for key in ("operation", "added-records", "total-records", "deleted-x", "removed-y", "changed-partition-count")
     },
-    "id": ({"mode": "append", "snapshot_properties": {"floe.write-id": "1"}}, r"must not say 'floe\.write-id'"),
-    "version": ({"mode": "append", "snapshot_properties": {"floe.version": "1"}}, r"must not say 'floe\.version'"),
+    "id": ({"mode": "append", "snapshot_properties": {"floe.write-id": "1"}}, r"must not set 'floe\.write-id'"),
+    "version": ({"mode": "append", "snapshot_properties": {"floe.version": "1"}}, r"must not set 'floe\.version'"),
 }
 
 
@@ -68,7 +68,7 @@ SCANS: dict[str, tuple[dict[str, Any], str]] = {
     "a limit in words": ({"limit": "5"}, "limit is a str; it must be a whole number"),
     "half a row": ({"limit": 1.5}, "limit is a float; it must be a whole number"),
     "no columns": ({"columns": []}, "columns is empty; name at least one"),
-    "a snapshot in words": ({"snapshot_id": "5"}, "snapshot_id is a str; it must be the number of a snapshot"),
+    "a snapshot in words": ({"snapshot_id": "5"}, "snapshot_id is a str; it must be a snapshot id"),
 }
 
 

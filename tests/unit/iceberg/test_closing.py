@@ -13,10 +13,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
-from floe_core.ports import Plugin
+from floe_core.plugins.ports import Plugin
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.storage.local import LocalStoragePlugin
 from floe_runtime import connect
 
 ORDERS = TableIdentifier.from_string("bronze.orders")
@@ -85,7 +85,7 @@ def test_a_storage_whose_catalog_does_not_start_is_shut_down(
 
 def test_a_lake_that_nobody_closed_is_closed_when_the_process_exits(project: Path) -> None:
     script = (
-        "from floe_iceberg.sql_catalog import SqlCatalogPlugin\n"
+        "from floe_iceberg.catalogs.sql import SqlCatalogPlugin\n"
         "from floe_runtime import connect\n"
         "SqlCatalogPlugin.shutdown = lambda self: print('shut down')\n"
         "lake = connect()\n"

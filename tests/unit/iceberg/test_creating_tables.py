@@ -90,7 +90,7 @@ def test_partition_fields_are_named_as_spark_names_them(
         ({"partition_by": [by("nothing", "day")]}, "there is no column 'nothing'"),
         ({"partition_by": [by("price", "day")]}, "column 'price' is double, which day cannot take"),
         ({"partition_by": [by("price", "bucket", num_buckets=4)]}, r"which bucket\[4\] cannot take"),
-        ({"partition_by": [by("at", "day"), by("at", "day")]}, "at_day stand twice"),
+        ({"partition_by": [by("at", "day"), by("at", "day")]}, "at_day are given twice"),
         ({"sort_by": [SortField(column="nothing")]}, "sort_by: there is no column 'nothing'"),
     ],
 )
@@ -192,7 +192,7 @@ def test_what_is_not_the_metadata_of_a_table_is_not_registered(manager: IcebergT
         told = f"'bronze.raw.orders' was not registered: {location!r} {reason}"
         with pytest.raises(FloeStorageError, match=re.escape(told)) as caught:
             manager.register_table(ORDERS, location)
-        assert "Expected is the address of a table's newest metadata file" in str(caught.value)
+        assert "Give the address of a table's newest metadata file" in str(caught.value)
     assert manager.catalog_plugin.list_namespaces() == []
 
 

@@ -143,7 +143,7 @@ def test_metadata_of_an_unknown_format_is_not_called_damaged(tables: IcebergTabl
 
 def test_a_file_that_is_gone_is_not_called_damaged(tables: IcebergTableManager) -> None:
     damage(head(tables), "manifest", "gone")
-    with pytest.raises(Exception, match="not where the catalog says") as caught:
+    with pytest.raises(Exception, match="not where the catalog expects them") as caught:
         tables.scan(ORDERS).to_arrow()
     assert not isinstance(caught.value, DamagedFileError)
 

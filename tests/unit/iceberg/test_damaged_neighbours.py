@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import InputStream
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from tests.faults.damage import damage, file_of
 from tests.lakes import open_manager
 
+from floe_core.config.policy import ExpirePolicy, MaintenancePolicy
 from floe_core.errors import DamagedFileError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager, neighbours
+from floe_core.maintenance.reports import Step
+from floe_iceberg import IcebergTableManager
 from floe_iceberg.catalog_rows import RowName, load_row
+from floe_iceberg.files import known_tables
+from floe_iceberg.maintenance.plan import plan_table
 
 ORDERS = TableIdentifier.from_string("bronze.orders")
 OTHER = TableIdentifier.from_string("bronze.other")
@@ -35,11 +44,12 @@ def damage_all_metadata(tables: IcebergTableManager, identifier: TableIdentifier
         path.write_bytes(b"")
 
 
+@pytest.mark.parametrize("how", ["half", "gone"])
 @pytest.mark.parametrize("kind", ["metadata", "manifest list", "manifest"])
 def test_a_damaged_table_does_not_block_expiry_orphans_and_purge_of_others(
-    tables: IcebergTableManager, kind: str
+    tables: IcebergTableManager, kind: str, how: str
 ) -> None:
-    damage(tables.load_table(OTHER), kind, "half")
+    damage(tables.load_table(OTHER), kind, how)
     others, table = tables.neighbours(), tables.load_table(ORDERS)
     others.refuse_same(table, ORDERS)
     others.refuse_unreadable(ORDERS)
@@ -88,15 +98,110 @@ def test_files_that_a_damaged_table_had_before_are_no_orphans(tables: IcebergTab
     assert tables.neighbours().references(ORDERS, [str(file)]) == {str(file): "bronze.other"}
 
 
+@pytest.mark.parametrize("how", ["half", "gone"])
 @pytest.mark.parametrize("kind", ["manifest list", "manifest"])
 def test_files_that_were_added_to_a_table_are_no_orphans_while_they_are_unknown(
-    tables: IcebergTableManager, kind: str
+    tables: IcebergTableManager, kind: str, how: str
 ) -> None:
     file = file_of(tables.load_table(ORDERS), "data")
     tables.load_table(OTHER).add_files([f"file://{file}"])
-    damage(tables.load_table(OTHER), kind, "half")
-    with pytest.raises(FloeStorageError, match=r"the files of 'bronze\.other' are unknown, and must not be taken"):
+    damage(tables.load_table(OTHER), kind, how)
+    with pytest.raises(
+        FloeStorageError, match=r"the files of 'bronze\.other' are unknown, and must not be taken.*repair or drop"
+    ):
         tables.neighbours().references(ORDERS, [str(file)])
+
+
+def fail_to_open(monkeypatch: pytest.MonkeyPatch, part: str, failure: OSError) -> None:
+    """Files with this part in their address cannot be opened."""
+    opened = PyArrowFile.open
+
+    def refuse(self: PyArrowFile, seekable: bool = True) -> InputStream:
+        if part in self.location:
+            raise failure
+        return opened(self, seekable)
+
+    monkeypatch.setattr(PyArrowFile, "open", refuse)
+
+
+DENIED = [
+    PermissionError("Cannot open file, access denied"),
+    OSError("When reading information for key 'x' in bucket 'y': AWS Error ACCESS_DENIED during HeadObject operation"),
+]
+
+
+@pytest.mark.parametrize("failure", DENIED)
+def test_a_table_whose_files_are_hidden_from_this_user_is_not_asked(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch, failure: OSError
+) -> None:
+    """As the table of another team, in a bucket of its own; whether it has added files makes no difference."""
+    tables.load_table(OTHER).add_files([f"file://{file_of(tables.load_table(ORDERS), 'data')}"])
+    within = f"{tables.load_table(OTHER).location()}/data/of-two-tables.parquet"
+    fail_to_open(monkeypatch, "/bronze/other/metadata/", failure)
+    others, table = tables.neighbours(), tables.load_table(ORDERS)
+    others.refuse_same(table, ORDERS)
+    others.refuse_below(table, ORDERS)
+    assert others.references(ORDERS, ["/somewhere/else.parquet"]) == {}
+    monkeypatch.undo()
+    fail_to_open(monkeypatch, ".avro", failure)
+    # Its location is known: a file there may be its own.
+    assert tables.neighbours().references(ORDERS, [within, "/somewhere/else.parquet"]) == {within: "bronze.other"}
+    monkeypatch.undo()
+    fail_to_open(monkeypatch, "/bronze/other/", failure)
+    assert tables.drop_table(ORDERS, purge=True) == ()
+
+
+def test_files_that_cannot_be_read_for_a_moment_are_asked_for_again(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_to_open(monkeypatch, "/bronze/other/metadata/snap-", OSError("AWS Error NETWORK_CONNECTION during GetObject"))
+    with pytest.raises(FloeStorageError, match=r"NETWORK_CONNECTION.*run it again once") as caught:
+        tables.neighbours().references(ORDERS, ["/somewhere/else.parquet"])
+    assert "drop" not in str(caught.value)
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_the_plan_refuses_what_the_run_would_refuse(tables: IcebergTableManager, added: bool) -> None:
+    file = file_of(tables.load_table(ORDERS), "data")
+    if added:
+        tables.load_table(OTHER).add_files([f"file://{file}"])
+    damage(tables.load_table(OTHER), "manifest", "gone")
+    orphan = file.with_name(f"00000-0-{uuid.uuid4()}.parquet")
+    orphan.write_bytes(b"left")
+    now = datetime.now(timezone.utc) + timedelta(days=10)
+    plan = plan_table(
+        tables.load_table(ORDERS),
+        ORDERS,
+        MaintenancePolicy(expire=ExpirePolicy(keep_last=1)),
+        now=now,
+        only=(Step.EXPIRE, Step.ORPHANS),
+        neighbours=tables.neighbours(),
+        homes=tables.homes(),
+    )
+    if added:
+        assert plan.refused == {Step.EXPIRE, Step.ORPHANS}
+        assert all("the files of 'bronze.other' are unknown" in why for _, why in plan.skipped)
+    else:
+        assert [one.step for one in plan.steps] == [Step.EXPIRE, Step.ORPHANS]
+
+
+def test_the_plan_counts_no_orphan_that_another_table_uses(tables: IcebergTableManager) -> None:
+    file = file_of(tables.load_table(ORDERS), "data")
+    orphan = file.with_name(f"00000-0-{uuid.uuid4()}.parquet")
+    shutil.copy(file, orphan)
+    tables.load_table(OTHER).add_files([orphan.as_uri()])
+    now = datetime.now(timezone.utc) + timedelta(days=10)
+    plan = plan_table(
+        tables.load_table(ORDERS),
+        ORDERS,
+        MaintenancePolicy(),
+        now=now,
+        only=[Step.ORPHANS],
+        neighbours=tables.neighbours(),
+        homes=tables.homes(),
+    )
+    assert plan.steps == ()
+    assert {one.path: one.reason for one in plan.not_removed}[str(orphan)] == "'bronze.other' uses it"
 
 
 def test_a_table_that_cannot_be_loaded_for_a_moment_blocks_what_deletes_files(
@@ -109,7 +214,7 @@ def test_a_table_that_cannot_be_loaded_for_a_moment_blocks_what_deletes_files(
             raise OSError("AWS Error NETWORK_CONNECTION during GetObject operation")
         return load_row(catalog, row)
 
-    monkeypatch.setattr(neighbours, "load_row", load)
+    monkeypatch.setattr(known_tables, "load_row", load)
     others, table = tables.neighbours(), tables.load_table(ORDERS)
     for refuse in (others.refuse_same, others.refuse_below):
         with pytest.raises(FloeStorageError, match=r"NETWORK_CONNECTION.*run it again") as caught:
@@ -126,7 +231,6 @@ def test_files_of_a_damaged_table_that_are_unknown_for_a_moment_block_the_remova
         raise OSError("AWS Error NETWORK_CONNECTION during GetObject operation")
 
     others = tables.neighbours()
-    monkeypatch.setattr(others, "_strays", lambda _place: set())
-    monkeypatch.setattr(neighbours, "present_files", fail)
+    monkeypatch.setattr(known_tables, "present_files", fail)
     with pytest.raises(FloeStorageError, match=r"files of 'bronze\.other' are unknown.*run it again"):
         others.references(ORDERS, ["/somewhere/else.parquet"])

@@ -15,7 +15,7 @@ from floe_core.errors import FloeStorageError, PermissionDeniedError, TableNotFo
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema([("n", pa.int64()), ("note", pa.string())])
@@ -130,7 +130,7 @@ def test_a_table_whose_files_are_missing_is_not_dropped_with_purge(
     assert head is not None
     Path(head.manifest_list.removeprefix("file://")).unlink()
     before = files(tmp_path)
-    with pytest.raises(FloeStorageError, match="are not where the catalog says"):
+    with pytest.raises(FloeStorageError, match="are not where the catalog expects them"):
         manager.drop_table(T, purge=True)
     assert manager.table_exists(T)
     assert files(tmp_path) == before

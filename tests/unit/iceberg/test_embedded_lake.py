@@ -10,6 +10,7 @@ import pytest
 from tests.lakes import open_manager
 
 from floe_core.compiler import compile_project
+from floe_core.config.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.errors import (
     CatalogConnectionError,
     ConfigurationError,
@@ -20,13 +21,12 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.plugins import check_health
-from floe_core.ports import Catalog, FileIO
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.plugins.discovery import check_health
+from floe_core.plugins.ports import Catalog, FileIO
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
-from floe_iceberg.sqlite import BUSY_SECONDS
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.catalogs.sqlite import BUSY_SECONDS
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 SCHEMA = pa.schema([("n", pa.int64())])
 ORDERS = TableIdentifier.from_string("bronze.raw.orders")

@@ -21,8 +21,9 @@ from tests.lakes import open_manager
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SortField
-from floe_iceberg import IcebergTableManager, file_layout, staging
-from floe_iceberg.reachable import reached_files
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.files.reachable import reached_files
+from floe_iceberg.writing import file_layout, staging
 
 T = TableIdentifier.from_string("bronze.events")
 NAN = float("nan")
@@ -210,7 +211,7 @@ def test_a_table_of_somebody_else_that_says_nothing_is_merged(manager: IcebergTa
 def test_merging_is_refused_where_the_table_forbids_it(manager: IcebergTableManager) -> None:
     never = {"commit.manifest-merge.enabled": "false"}
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match=re.escape("says commit.manifest-merge.enabled=false")):
+        with pytest.raises(ConfigurationError, match=re.escape("sets commit.manifest-merge.enabled=false")):
             manager.write_data(T, events(0), mode="append", commit_strategy="merge", properties=never)
         manager.write_data(T, events(0), mode="append", properties=never)
 

@@ -10,11 +10,11 @@ import pytest
 from tests.engines import BY_DAY, days, events
 from tests.lakes import open_manager
 
+from floe_core.config.policy import CompactPolicy, MaintenancePolicy
 from floe_core.identifiers import TableIdentifier
-from floe_core.policy import CompactPolicy, MaintenancePolicy
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.health import _files_of, _Group, look
-from floe_iceberg.retention import expiring, of_ms, to_ms
+from floe_iceberg.maintenance.health import _files_of, _Group, look
+from floe_iceberg.maintenance.retention import expiring, of_ms, to_ms
 
 TABLE = TableIdentifier.from_string("bronze.events")
 TARGET = 1000

@@ -11,7 +11,7 @@ from tests.lakes import open_manager
 
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
-from floe_iceberg.held_writes import BranchHistory, Loss, RecordedWrite
+from floe_iceberg.snapshots.recorded_writes import BranchHistory, Loss, RecordedWrite
 
 HOUR_MS = 3600 * 1000
 UNKNOWN = 999  # a snapshot that the table does not have

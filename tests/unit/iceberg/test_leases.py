@@ -18,15 +18,17 @@ from tests.lakes import open_manager
 
 from floe_core.errors import CommitStateUnknownError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager, leases, refs
-from floe_iceberg.leases import LEASE, LeaseHeldError, holder_of, leased, refuse_held
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.maintenance import leases
+from floe_iceberg.maintenance.leases import LEASE, LeaseHeldError, holder_of, leased, refuse_held
+from floe_iceberg.snapshots import refs
 
 ORDERS = TableIdentifier.from_string("bronze.orders")
 
 
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergTableManager:
-    monkeypatch.setattr("floe_iceberg.patience.pause", lambda _number: 0.0)
+    monkeypatch.setattr("floe_iceberg.backoff.delay", lambda _number: 0.0)
     made = open_manager(tmp_path)
     made.write_data(ORDERS, pa.table({"id": [1]}), mode="append")
     return made
@@ -60,7 +62,7 @@ def test_a_holder_that_failed_gives_its_lease_back_once_there_is_space_again(
             disk.__exit__(None, None, None)
         return 0.0
 
-    monkeypatch.setattr("floe_iceberg.patience.pause", pause)
+    monkeypatch.setattr("floe_iceberg.backoff.delay", pause)
     with pytest.raises(FloeStorageError, match="compaction failed"):
         fail_on(disk, tables)
     assert len(pauses) == 3
@@ -141,7 +143,7 @@ def test_only_the_lease_that_was_looked_at_is_released(
         real(table, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(leases, "commit_refs", late)
-    with pytest.raises(LeaseHeldError, match="runs, or another maintenance has begun"):
+    with pytest.raises(LeaseHeldError, match="is running, or another maintenance has begun"):
         tables.release_lease(ORDERS)
     assert holder_of(tables.load_table(ORDERS)) is not None
     assert tables.release_lease(ORDERS, force=True) is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from floe_iceberg.containment import canonical
+from floe_iceberg.files.containment import canonical
 
 
 @pytest.mark.parametrize(

@@ -80,5 +80,5 @@ def test_files_that_are_missing_though_the_snapshot_is_there_are_not_called_expi
     scan = manager.scan(T)
     for path in data_files(tmp_path):
         path.unlink()
-    with pytest.raises(FloeStorageError, match="not where the catalog says"):
+    with pytest.raises(FloeStorageError, match="not where the catalog expects them"):
         scan.to_arrow()

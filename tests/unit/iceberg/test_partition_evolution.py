@@ -24,7 +24,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import TableName
-from floe_iceberg.changes import AddColumn, DropColumn
+from floe_iceberg.schema.changes import AddColumn, DropColumn
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema(
@@ -160,8 +160,8 @@ def test_a_name_that_another_field_had_is_given_as_spark_would_give_it(manager: 
         ([by("nothing", "day")], "there is no column 'nothing'"),
         ([by("nots", "identity")], "there is no column 'nots'; did you mean 'note'"),
         ([by("price", "day")], "column 'price' is double, which day cannot take"),
-        ([BY_NOTE, BY_NOTE], "note stand twice"),
-        ([BUCKETS_4, by("id", "bucket", num_buckets=4, name="again")], r"bucket\[4\] of 'id' stands twice"),
+        ([BY_NOTE, BY_NOTE], "note are given twice"),
+        ([BUCKETS_4, by("id", "bucket", num_buckets=4, name="again")], r"bucket\[4\] of 'id' is given twice"),
         ([BY_DAY, BY_HOUR], "day and hour of 'at'"),
         ([by("at", "day", name="note")], "'note' is a column"),
         ([by("id", "identity", name="note")], "'note' is a column"),

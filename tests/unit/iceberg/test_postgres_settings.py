@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from floe_core.config.spec import SqlCatalogConfig
 from floe_core.errors import ConfigurationError
 from floe_core.jvm import POSTGRESQL_JDBC
-from floe_core.redaction import SPARK_REDACTION_REGEX, is_credential_key
-from floe_core.spec import SqlCatalogConfig
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_core.security.redaction import SPARK_REDACTION_REGEX, is_credential_key
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 
 
 def plugin(uri: str, root: Path = Path("/project")) -> SqlCatalogPlugin:
@@ -47,7 +47,7 @@ def test_spark_gives_up_on_a_silent_server_as_pyiceberg_does(tmp_path: Path) -> 
 
 
 def test_a_missing_driver_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "floe_iceberg.postgres", raising=False)
+    monkeypatch.delitem(sys.modules, "floe_iceberg.catalogs.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "pg8000", None)
     with pytest.raises(ConfigurationError, match=r"pg8000 is missing.*pip install 'floe-iceberg\[postgres\]'"):
         plugin("postgresql://anna:planted@h/shop").connect()

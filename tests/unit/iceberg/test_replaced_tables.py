@@ -11,16 +11,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
+from floe_core.config.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.errors import ConcurrencyConflictError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import start
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.plugins.discovery import start
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import TableName
-from floe_iceberg.changes import AddColumn, DropColumn
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 from floe_iceberg.errors import translated
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.schema.changes import AddColumn, DropColumn
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema([("n", pa.int64()), ("note", pa.string())])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from floe_iceberg.incoming import Sample
+from floe_iceberg.writing.arrow_source import Sample
 
 
 def test_the_first_rows_are_kept_over_batches_and_no_more() -> None:

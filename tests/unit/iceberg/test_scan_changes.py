@@ -15,7 +15,7 @@ from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.changes import AddColumn
+from floe_iceberg.schema.changes import AddColumn
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema([("n", pa.int64()), ("note", pa.string())])
@@ -124,11 +124,11 @@ def test_an_expired_or_unknown_start_names_the_full_refresh(manager: IcebergTabl
     first, second, third, head = snapshots(manager)
     expire(manager, first)
     refresh = (
-        rf"full refresh is needed: read all of it once with scan\(snapshot_id={head}\), then go on with since={head}"
+        rf"full refresh is needed: read all of it once with scan\(snapshot_id={head}\), then continue with since={head}"
     )
-    with pytest.raises(ConfigurationError, match=rf"no snapshot {first} any more; a {refresh}"):
+    with pytest.raises(ConfigurationError, match=rf"no longer has snapshot {first}; a {refresh}"):
         manager.scan_changes(T, since=first)
-    with pytest.raises(ConfigurationError, match=rf"no snapshot 42 any more; a {refresh}"):
+    with pytest.raises(ConfigurationError, match=rf"no longer has snapshot 42; a {refresh}"):
         manager.scan_changes(T, since=42)
     assert numbers(manager, since=second, until=third) == [20, 21]
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_read_is_refused_with_a_sentence(
 def test_an_empty_or_missing_table_is_told_as_such(manager: IcebergTableManager) -> None:
     empty = TableIdentifier.from_string("bronze.empty")
     manager.create_table(empty, SCHEMA)
-    with pytest.raises(ConfigurationError, match="it holds no rows: begin anew after its next write"):
+    with pytest.raises(ConfigurationError, match="it holds no rows: start again after its next write"):
         manager.scan_changes(empty, since=1)
     with pytest.raises(TableNotFoundError, match=r"bronze\.nothing"):
         manager.scan_changes(TableIdentifier.from_string("bronze.nothing"), since=1)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from floe_core.errors import SchemaEvolutionError
-from floe_iceberg.schema import plan_change, to_iceberg_schema
+from floe_iceberg.schema.evolution import plan_change, to_iceberg_schema
 
 
 def change(table: pa.Schema, data: pa.Schema, *, evolve: bool = True) -> str:

@@ -11,9 +11,9 @@ from tests.lakes import open_manager
 from floe_core.errors import SchemaEvolutionError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform, PartitionTransformType, SchemaDrift
-from floe_core.ports import DriftDetectorProtocol
+from floe_core.plugins.ports import DriftDetectorProtocol
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.changes import (
+from floe_iceberg.schema.changes import (
     AddColumn,
     ColumnChange,
     DocumentColumn,
@@ -24,7 +24,7 @@ from floe_iceberg.changes import (
     RenameColumn,
     WidenColumn,
 )
-from floe_iceberg.drift import DriftDetector
+from floe_iceberg.schema.drift import DriftDetector
 
 T = TableIdentifier.from_string("bronze.orders")
 SCHEMA = pa.schema(

@@ -14,13 +14,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import event
 from tests.lakes import open_manager
 
+from floe_core.config.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.errors import FloeStorageError, TableAlreadyExistsError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import check_health
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.plugins.discovery import check_health
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 ORDERS = TableIdentifier(namespace=("bronze",), name="orders")
 

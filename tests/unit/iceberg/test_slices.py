@@ -25,8 +25,8 @@ from pyiceberg.types import (
 
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import ColumnRange, ColumnValues, TableSlice
-from floe_iceberg.conditions import matches
-from floe_iceberg.slices import slice_filter
+from floe_iceberg.expressions.conditions import matches
+from floe_iceberg.expressions.slices import slice_filter
 
 UTC = timezone.utc
 BERLIN = "Europe/Berlin"

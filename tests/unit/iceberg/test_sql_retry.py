@@ -18,13 +18,13 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy.exc import DBAPIError
 
+from floe_core.config.spec import RetryConfig, SqlCatalogConfig
 from floe_core.errors import CatalogConnectionError
-from floe_core.spec import RetryConfig, SqlCatalogConfig
-from floe_iceberg import sqlite
-from floe_iceberg.database_retry import NotConnectedError, is_away, was_not_sent
+from floe_iceberg.catalogs import sqlite
+from floe_iceberg.catalogs.database_retry import NotConnectedError, is_away, was_not_sent
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.catalogs.storage_catalog import StorageCatalog
 from floe_iceberg.errors import translated
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
-from floe_iceberg.storage_catalog import StorageCatalog
 
 
 def plugin(root: Path, uri: str = "sqlite:///catalog.db", **retry: Any) -> SqlCatalogPlugin:

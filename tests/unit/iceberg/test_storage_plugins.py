@@ -14,14 +14,14 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from tests.lakes import open_manager
 
 from floe_core.compiler import compile_project
+from floe_core.config.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.errors import PluginError
 from floe_core.identifiers import TableIdentifier
-from floe_core.plugins import create_catalog_plugin
-from floe_core.ports import FileIO, PluginMetadata
-from floe_core.spec import LocalStorageConfig, SqlCatalogConfig
+from floe_core.plugins.discovery import create_catalog_plugin
+from floe_core.plugins.ports import FileIO, PluginMetadata
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.local_storage import LocalStoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 SCHEMA = pa.schema([("n", pa.int64())])
 ORDERS = TableIdentifier.from_string("bronze.raw.orders")

@@ -13,7 +13,8 @@ import pytest
 from tests.lakes import open_manager
 
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager, streaming
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.reading import streaming
 
 EVENTS = TableIdentifier.from_string("bronze.events")
 FILES, ROWS = 16, 150_000

@@ -14,12 +14,12 @@ from tests.engines import BY_DAY, days, events, transform
 from tests.faults.clocks import clock_off, unguarded
 from tests.lakes import open_manager
 
+from floe_core.config.policy import MaintenancePolicy
 from floe_core.identifiers import TableIdentifier
-from floe_core.policy import MaintenancePolicy
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.changes import AddColumn
-from floe_iceberg.health import Light, findings, look
-from floe_iceberg.timestamps import disorder, now_ms
+from floe_iceberg.maintenance.health import Light, findings, look
+from floe_iceberg.schema.changes import AddColumn
+from floe_iceberg.snapshots.timestamps import disorder, now_ms
 
 T = TableIdentifier.from_string("bronze.events")
 HOURS = timedelta(hours=2)

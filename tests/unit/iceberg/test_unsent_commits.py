@@ -14,7 +14,8 @@ from tests.lakes import open_manager
 
 from floe_core.errors import CatalogConnectionError, CommitStateUnknownError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import IcebergTableManager, commits
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.writing import commits
 
 TABLE = TableIdentifier.from_string("bronze.orders")
 RENAMED = TableIdentifier.from_string("bronze.renamed")

@@ -10,7 +10,7 @@ from tests.refusals import GIVEN_TOKEN, SECRET
 from tests.servers.catalogs import QUICK
 from tests.servers.scripted import ScriptedServer, scripted_server
 
-from floe_core.spec import RestCatalogConfig
+from floe_core.config.spec import RestCatalogConfig
 from floe_polaris import PolarisCatalog, create_catalog
 
 Connect = Callable[..., PolarisCatalog]

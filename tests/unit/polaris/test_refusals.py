@@ -21,8 +21,8 @@ from tests.refusals import brief, check_discreet, refused
 from tests.servers.scripted import ScriptedServer, as_json, page
 
 from floe_core import errors as floe
+from floe_core.config.spec import RestCatalogConfig
 from floe_core.errors import FloeStorageError, NamespaceNotFoundError, PermissionDeniedError
-from floe_core.spec import RestCatalogConfig
 from floe_iceberg.errors import translated
 from floe_polaris import PolarisCatalog
 from floe_polaris.catalog import CREATE_ID
@@ -125,7 +125,7 @@ PURGE = (
             r"knows 'floe'.*polaris principals rotate-credentials",
         ),
         (Answer(403), "it gave no reason. Ask whoever"),
-        (page(403), r"without a reason\. A catalog would have given one: a proxy .*HTTPS_PROXY"),
+        (page(403), r"without a reason, which a catalog would give: a proxy .*HTTPS_PROXY"),
     ],
     ids=brief,
 )

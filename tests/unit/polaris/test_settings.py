@@ -12,9 +12,9 @@ from tests.refusals import GIVEN_TOKEN, SECRET
 from tests.servers.scripted import ScriptedServer
 
 from floe_core import __version__
+from floe_core.config.spec import PolarisCatalogConfig, RestCatalogConfig, S3StorageConfig
 from floe_core.errors import ConfigurationError
-from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig, S3StorageConfig
-from floe_iceberg.s3_storage import S3StoragePlugin
+from floe_iceberg.storage.s3 import S3StoragePlugin
 from floe_polaris import create_catalog
 from floe_polaris.plugin import PolarisCatalogPlugin, RestCatalogPlugin
 

@@ -14,8 +14,8 @@ from tests.faults.proxy import Answer
 from tests.refusals import SECRET
 from tests.servers.scripted import TOKEN_TEXT, ScriptedServer, as_json
 
+from floe_core.config.spec import RestCatalogConfig
 from floe_core.errors import CatalogAuthenticationError
-from floe_core.spec import RestCatalogConfig
 from floe_polaris.plugin import RestCatalogPlugin
 
 NAMESPACES = "/v1/lake/namespaces"

@@ -23,8 +23,8 @@ from tests.servers.scripted import ScriptedServer, as_json
 from floe_core.errors import CatalogAuthenticationError, CatalogConnectionError, FloeStorageError
 from floe_polaris import PolarisCatalog
 from floe_polaris.catalog import CREATE_ID
-from floe_polaris.failures import address, retry_after
 from floe_polaris.files import VendedFileIO
+from floe_polaris.transport_errors import address, retry_after
 
 Connect = Callable[..., PolarisCatalog]
 TOKENS, NAMESPACES, ORDERS = "POST /v1/oauth/tokens", "/v1/lake/namespaces", "/v1/lake/namespaces/sales/tables/orders"
@@ -93,7 +93,7 @@ def test_threads_that_waited_for_a_token_do_not_wait_again(server: ScriptedServe
 
 def test_a_token_that_may_not_be_renewed_and_ended_is_told_so(server: ScriptedServer, connect: Connect) -> None:
     server.answers[f"GET {NAMESPACES}"] = Answer(401)
-    with pytest.raises(CatalogAuthenticationError, match="token_refresh_enabled: false; leave that out"):
+    with pytest.raises(CatalogAuthenticationError, match="token_refresh_enabled is false; remove that setting"):
         connect(token_refresh_enabled=False).list_namespaces()
 
 

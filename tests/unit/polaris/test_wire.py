@@ -12,8 +12,8 @@ from tests.faults.proxy import Answer
 from tests.servers.scripted import TOKEN_TEXT, ScriptedServer, as_json
 
 from floe_core import __version__
+from floe_core.config.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_core.errors import ConfigurationError
-from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
 from floe_polaris import PolarisCatalog, create_catalog
 from floe_polaris.plugin import RestCatalogPlugin
 
@@ -46,7 +46,7 @@ def test_a_warehouse_of_any_name_arrives(server: ScriptedServer, connect: Connec
 
 def test_an_unknown_warehouse_is_named_as_it_was_written(server: ScriptedServer, connect: Connect) -> None:
     server.answers["GET /v1/config"] = Answer.error(404, "NotFoundException", "Unable to find warehouse")
-    with pytest.raises(Exception, match="knows no warehouse 'größe & co'"):
+    with pytest.raises(Exception, match="has no warehouse 'größe & co'"):
         connect(warehouse="größe & co")
 
 

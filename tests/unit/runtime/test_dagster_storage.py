@@ -18,11 +18,12 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 
 from floe_core.compiler import compile_project
+from floe_dagster._dagster import storage
 from floe_runtime import dagster_storage
-from floe_runtime.dev import _environment
-from floe_runtime.pipeline import Pipeline, open_pipeline
-from floe_runtime.planning import Batch
-from floe_runtime.runner import run_batches
+from floe_runtime.dev.server import _environment
+from floe_runtime.runs.pipeline import Pipeline, open_pipeline
+from floe_runtime.runs.planning import Batch
+from floe_runtime.runs.runner import run_batches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")
 
@@ -177,7 +178,7 @@ def test_a_batch_that_cannot_be_stored_leaves_nothing_so_its_events_are_stored_o
         path = log.path_for_shard(run_id if locked == "run" else "index")
         with closing(sqlite3.connect(path, isolation_level=None)) as other, monkeypatch.context() as hasty:
             other.execute("BEGIN IMMEDIATE")
-            for module in (dagster_storage, sqlite_event_log):
+            for module in (storage, sqlite_event_log):
                 hasty.setattr(module, "SQLITE_BUSY_TIMEOUT_SECONDS", 0.1)
             try:
                 real(log, run_id, events)

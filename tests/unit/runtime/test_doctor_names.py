@@ -9,8 +9,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from floe_core.compiler import compile_project
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg import Lake
 from floe_runtime import doctor
-from floe_spark import Lake
 
 
 def test_a_namespace_and_a_table_that_floe_cannot_name_are_passed_over(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from rich.console import Console
 from floe_core.compiler import compile_project
 from floe_runtime.cli.run import _print_failure
 from floe_runtime.console import log_printer
-from floe_runtime.failures import KEPT_LOGS, write_log
-from floe_runtime.pipeline import Pipeline, open_pipeline
-from floe_runtime.planning import batches
-from floe_runtime.runner import LogLine, RunFailedError, Skipped, run_batches
+from floe_runtime.runs.failures import KEPT_LOGS, write_log
+from floe_runtime.runs.pipeline import Pipeline, open_pipeline
+from floe_runtime.runs.planning import batches
+from floe_runtime.runs.runner import LogLine, RunFailedError, Skipped, run_batches
 
 ASSETS = """
 import pyarrow as pa

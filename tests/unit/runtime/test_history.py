@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from floe_core.compiler import compile_project
-from floe_runtime.pipeline import open_pipeline
+from floe_runtime.runs.pipeline import open_pipeline
 
 ASSET = """
 import dagster as dg

@@ -10,13 +10,13 @@ from types import ModuleType
 import pytest
 from dagster import Definitions
 
-from floe_core import plugins
-from floe_core.artifacts import CompiledArtifacts
 from floe_core.compiler import compile_project
+from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.errors import ConfigurationError, PluginError
-from floe_core.plugins import PluginRegistry, PluginType, create_orchestrator_plugin, registry
+from floe_core.plugins import discovery
+from floe_core.plugins.discovery import PluginRegistry, PluginType, create_orchestrator_plugin, registry
 from floe_dagster.orchestrator import DagsterOrchestratorPlugin
-from floe_runtime.pipeline import open_pipeline
+from floe_runtime.runs.pipeline import open_pipeline
 
 CALLS: list[str] = []
 
@@ -52,7 +52,7 @@ def test_a_pipeline_is_opened_by_its_orchestrator(
     artifacts: CompiledArtifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = EntryPoint("dagster", f"{__name__}:RecordingOrchestrator", "floe.orchestrators")
-    monkeypatch.setattr(plugins, "registry", PluginRegistry(lambda _: [point]))
+    monkeypatch.setattr(discovery, "registry", PluginRegistry(lambda _: [point]))
     CALLS.clear()
     with open_pipeline(artifacts) as pipeline:
         assert pipeline.definitions is sys.modules["its_pipeline"].defs
@@ -63,7 +63,7 @@ def test_a_pipeline_is_opened_by_its_orchestrator(
 def test_an_orchestrator_that_is_not_installed_is_an_error_that_names_its_package(
     artifacts: CompiledArtifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugins, "registry", PluginRegistry(lambda _: []))
+    monkeypatch.setattr(discovery, "registry", PluginRegistry(lambda _: []))
     with (
         pytest.raises(PluginError, match=r"no orchestrator plugin 'dagster' .* the package floe-dagster"),
         open_pipeline(artifacts),

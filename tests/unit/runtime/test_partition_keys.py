@@ -15,7 +15,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floe_runtime.partition_keys import is_dynamic, known_keys, latest_keys, spans
+from floe_runtime.runs.partition_keys import is_dynamic, known_keys, latest_keys, spans
 
 DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-06")
 CITIES = StaticPartitionsDefinition(["Oslo", "Rome", "Lima"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from floe_spark.launch import handed_over, launch_settings
+from floe_spark.jvm.launch import handed_over, launch_settings
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from floe_core.errors import CatalogConnectionError
-from floe_spark.life import ending
-from floe_spark.logs import KEPT, new_log
+from floe_spark.jvm.logs import KEPT, new_log
+from floe_spark.jvm.process import ending
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 LOST = [

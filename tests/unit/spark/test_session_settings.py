@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from floe_core.config.spec import S3StorageConfig, SparkConfig, SqlCatalogConfig
 from floe_core.errors import ConfigurationError
 from floe_core.jvm import SQLITE_JDBC
-from floe_core.redaction import SPARK_REDACTION_REGEX
-from floe_core.spec import S3StorageConfig, SparkConfig, SqlCatalogConfig
-from floe_iceberg.s3_storage import S3StoragePlugin
-from floe_iceberg.sql_catalog import SqlCatalogPlugin
-from floe_spark import session
+from floe_core.security.redaction import SPARK_REDACTION_REGEX
+from floe_iceberg.catalogs.sql import SqlCatalogPlugin
+from floe_iceberg.storage.s3 import S3StoragePlugin
 from floe_spark.errors import java_classes
-from floe_spark.launch import without_properties_file
-from floe_spark.session import catalog_conf, session_conf
+from floe_spark.jvm import session
+from floe_spark.jvm.launch import without_properties_file
+from floe_spark.jvm.session import catalog_conf, session_conf
 
 WORLD = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog", "spark.jars.packages": SQLITE_JDBC}
 

@@ -9,10 +9,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from floe_core.config import StorageConfig, is_reference, resolve_model
 from floe_core.errors import FloeStorageError
-from floe_core.ports import FileIO, HealthStatus, PluginMetadata, StoragePlugin
-from floe_core.references import is_reference, resolve_model
-from floe_core.spec import StorageConfig
+from floe_core.plugins import FileIO, HealthStatus, PluginMetadata, StoragePlugin
 
 __all__ = ["TeamFolderConfig", "TeamFolderPlugin"]
 

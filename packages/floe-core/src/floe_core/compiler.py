@@ -14,15 +14,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from floe_core.artifacts import CompiledArtifacts
-from floe_core.documents import Document, KeyPath, dotted, read_document
+from floe_core.config.artifacts import CompiledArtifacts
+from floe_core.config.documents import Document, KeyPath, dotted, read_document
+from floe_core.config.references import is_reference, malformed_reference, references_in, uri_password
+from floe_core.config.spec import CATALOG_NAME, FloeSpec, LocalStorageConfig, RestCatalogConfig, conf_problem
 from floe_core.errors import ConfigurationError, Problem
 from floe_core.identifiers import check_name
-from floe_core.ownership import refuse_foreign_project
-from floe_core.plugins import PluginType, registry
-from floe_core.redaction import is_credential_key
-from floe_core.references import is_reference, malformed_reference, references_in, uri_password
-from floe_core.spec import CATALOG_NAME, FloeSpec, LocalStorageConfig, RestCatalogConfig, conf_problem
+from floe_core.plugins.discovery import PluginType, registry
+from floe_core.security.project_owner import refuse_foreign_project
+from floe_core.security.redaction import is_credential_key
 from floe_core.wording import value_problem
 
 __all__ = ["SPEC_FILE", "Compilation", "compile_project", "find_project", "is_stale"]
@@ -38,7 +38,7 @@ _TAGS = frozenset({"sql", "rest", "polaris", "local", "s3", "plugin"})
 
 @dataclass(frozen=True)
 class Compilation:
-    """The contract, and what the user should know before connecting."""
+    """The contract, and warnings to show before connecting."""
 
     artifacts: CompiledArtifacts
     warnings: tuple[Problem, ...] = ()
@@ -55,7 +55,29 @@ def find_project(start: Path | None = None) -> Path:
 
 
 def compile_project(root: Path, environment: str | None = None) -> Compilation:
-    """Check everything, report every problem at once, and return the contract of one environment."""
+    """Compile the floe.yaml of a project to the contract of one environment.
+
+    All environments are checked. If the file has problems, one ConfigurationError lists all of them.
+
+    Args:
+        root: The folder that holds floe.yaml.
+        environment: The environment whose overlay is applied. By default none.
+
+    Returns:
+        The contract as `artifacts`, and `warnings`, such as references to variables that are not set.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from floe_core import CompiledArtifacts, compile_project
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> artifacts = compile_project(Path()).artifacts
+        >>> artifacts.tables.default_namespace
+        'public'
+        >>> artifacts.write().name
+        'compiled.json'
+        >>> CompiledArtifacts.load(Path()) == artifacts
+        True
+    """
     document = read_document(root / SPEC_FILE)
     problems = list(document.problems)
     overlays = _take_overlays(document, problems)
@@ -66,7 +88,7 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
         at = ("environments", name)
         merged = document.overlaid(overlay, at)
         spec, found = _check(merged, at)
-        # What the base has wrong is reported once, and not again through each overlay.
+        # Problems of the base are reported once, not again for each overlay.
         prefix = dotted(at) + "."
         own = {dotted(path) for path, _ in _leaves(overlay)}
         problems += [
@@ -125,7 +147,7 @@ def _take_overlays(document: Document, problems: list[Problem]) -> dict[str, dic
 def _unknown_environment(environment: str, overlays: Mapping[str, Any], document: Document) -> Problem:
     known = ", ".join(overlays) or "none"
     return Problem(
-        f"environment {environment!r} is not in the file (there: {known}){_nearest(environment, overlays)}",
+        f"environment {environment!r} is not defined (defined: {known}){_nearest(environment, overlays)}",
         document.file,
         document.line(("environments",)),
         "environments",
@@ -185,32 +207,32 @@ def _leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _value_problem(path: KeyPath, value: Any) -> str | None:
-    """Literal secrets and references that are none; the value itself is never shown."""
+    """Report literal secrets and malformed references; the value itself is never shown."""
     if value is None or isinstance(value, bool):
         return None
     key = path[-1]
     name = key.upper().replace(".", "_").replace("-", "_")
     text = value if isinstance(value, str) else None
-    # A password of digits is a number to YAML, and a secret all the same.
+    # YAML parses a password of digits as a number; it is still a secret.
     if is_credential_key(key) and (text is None or not (is_reference(text) or text.lower() in ("true", "false", ""))):
         return (
-            f'a secret must not stand in floe.yaml: write "${{env:{name}}}" and set {name} in the environment, '
+            f'floe.yaml must not contain secrets: write "${{env:{name}}}" and set {name} in the environment, '
             f'or "${{file:path}}" for a mounted file'
         )
     if text is None:
         return None
     password = uri_password(text)
     if password is not None and not is_reference(password):
-        return 'a password must not stand in floe.yaml: write it as "${env:NAME}" inside the address'
+        return 'floe.yaml must not contain passwords: write "${env:NAME}" in the address instead'
     malformed = malformed_reference(text)
     if malformed:
         shown = malformed if len(malformed) <= 40 else malformed[:40] + "…"
-        return f"{shown} is not a reference Floe knows: write ${{env:NAME}} or ${{file:path}}"
+        return f"{shown} is not a valid reference: write ${{env:NAME}} or ${{file:path}}"
     return None
 
 
 def _explain(loc: tuple[int | str, ...], error: ErrorDetails, data: Any) -> tuple[KeyPath, str]:
-    """Where a validation error is, in the words of the file, and what to do about it."""
+    """The key path of a validation error in floe.yaml, and the message for it."""
     path: KeyPath = ()
     model: Any = FloeSpec
     for part in loc:
@@ -234,7 +256,7 @@ def _explain(loc: tuple[int | str, ...], error: ErrorDetails, data: Any) -> tupl
 
 
 def _in_words(path: KeyPath, error: ErrorDetails, known: Iterable[str]) -> tuple[KeyPath, str]:
-    """Where to look and what to do, for one error of Pydantic's; `known` are the keys that may stand there."""
+    """The key path and the message of one Pydantic error; `known` are the keys allowed there."""
     kind = error["type"]
     if kind == "extra_forbidden":
         return path, f"unknown key {path[-1]!r}{_nearest(path[-1], known)}"
@@ -244,7 +266,7 @@ def _in_words(path: KeyPath, error: ErrorDetails, known: Iterable[str]) -> tuple
 
 
 def _keys_beside(model: Any, path: KeyPath, data: Any) -> list[str]:
-    """The keys that may stand where the last one of `path` does, following the `type` written there through unions."""
+    """The keys allowed in place of the last one of `path`; unions are resolved by the `type` given in the data."""
     for part in path[:-1]:
         data = data.get(part) if isinstance(data, dict) else None
         model = _field_type(model, part)
@@ -273,7 +295,7 @@ def _unwrap(annotation: Any) -> Any:
 
 
 def _field_type(model: Any, name: str) -> Any:
-    if get_origin(model) is dict:  # a key that people choose
+    if get_origin(model) is dict:  # its keys are chosen by the user
         return _unwrap(get_args(model)[1])
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or name not in model.model_fields:
         return None
@@ -288,11 +310,11 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _plugin_problems(
     kind: PluginType, built_in: tuple[str, ...], settings: dict[str, Any]
 ) -> Iterator[tuple[KeyPath, str]]:
-    """A type Floe does not bring: is there a plugin, and does its own schema accept the keys?"""
+    """Problems of a type that is not built in: no such plugin, or keys that its schema refuses."""
     name = settings["type"]
     known = [*built_in, *(found for found in registry.names(kind) if found not in built_in)]
     if name not in known:
-        yield ("type",), f"unknown type {name!r}{_nearest(name, known)}; known here: {', '.join(known)}"
+        yield ("type",), f"unknown type {name!r}{_nearest(name, known)}; known types: {', '.join(known)}"
         return
     schema = registry.get(kind, name).get_config_schema()
     if schema is None:
@@ -307,12 +329,12 @@ def _plugin_problems(
 
 
 def _local_storage(document: Document, artifacts: CompiledArtifacts) -> Iterator[Problem]:
-    """A catalog server keeps its tables where it was told to, which is hardly ever this machine."""
+    """Warn about a catalog server with local storage: a server hardly ever keeps its tables on this machine."""
     if isinstance(artifacts.catalog, RestCatalogConfig) and isinstance(artifacts.storage, LocalStorageConfig):
         yield _problem(
             document,
             ("catalog",),
-            "a catalog server with storage: local; if it keeps its tables in a bucket, Spark needs storage: {type: s3, "
+            "a catalog server with storage: local; if its tables are in a bucket, Spark needs storage: {type: s3, "
             "bucket: …}",
         )
 

@@ -2,13 +2,14 @@
 
 FloeError
 ├── ConfigurationError                 fix floe.yaml
-├── PluginError                        install or mend a plugin
-├── UntrustedJarError                  a jar is not the one that Floe pins; it was not run
+├── PluginError                        install or repair a plugin
+├── UntrustedJarError                  a jar differs from the one that Floe pins; it was not run
+├── IncompatibleLibraryError           install a supported release; an ImportError too
 └── FloeStorageError
     ├── CatalogConnectionError         the catalog cannot be reached; retried
     ├── CatalogAuthenticationError     fix the catalog credentials; never retried
     ├── PermissionDeniedError          authenticated, but the role lacks a privilege
-    ├── StorageAuthenticationError     the catalog let you in, the object store did not
+    ├── StorageAuthenticationError     the catalog granted access, the object store refused it
     ├── NamespaceNotFoundError
     ├── NamespaceNotEmptyError
     ├── NamespaceAlreadyExistsError
@@ -17,7 +18,7 @@ FloeError
     ├── SchemaEvolutionError           lists the fields
     ├── PartitionMismatchError         rows outside the slice
     ├── DamagedFileError               restore the file that it names
-    ├── ConcurrencyConflictError       somebody else changed the same rows
+    ├── ConcurrencyConflictError       another writer changed the same rows
     └── CommitStateUnknownError        may have committed: inspect, do not retry blindly
 """
 
@@ -40,6 +41,7 @@ __all__ = [
     "DamagedFileError",
     "FloeError",
     "FloeStorageError",
+    "IncompatibleLibraryError",
     "NamespaceAlreadyExistsError",
     "NamespaceNotEmptyError",
     "NamespaceNotFoundError",
@@ -56,12 +58,12 @@ __all__ = [
 
 
 class FloeError(Exception):
-    """Something Floe refuses or could not do; the message says what to do next."""
+    """The base class of all errors that Floe raises; the message says what to do next."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with floe.yaml, and where."""
+    """A problem in floe.yaml and its location."""
 
     message: str
     file: str = "floe.yaml"
@@ -82,7 +84,7 @@ class ConfigurationError(FloeError):
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> ConfigurationError:
-        """All problems at once, one a line."""
+        """All problems at once, one per line."""
         return cls("\n".join(str(problem) for problem in problems), problems=problems)
 
 
@@ -94,8 +96,17 @@ class UntrustedJarError(FloeError):
     """A jar differs from the one whose digest Floe pins; Spark was not started with it."""
 
 
+class IncompatibleLibraryError(FloeError, ImportError):
+    """A library is not a release that Floe supports, or its code is not what Floe patches: install another release."""
+
+
 class FloeStorageError(FloeError):
-    """A catalog, a table or its files could not do what was asked."""
+    """An operation on a catalog, a table or its files was refused or failed.
+
+    Args:
+        message: What happened, and what to do next.
+        detail: The same failure for the log, as data.
+    """
 
     def __init__(self, message: str, *, detail: StorageErrorDetail | None = None) -> None:
         super().__init__(message)
@@ -115,7 +126,7 @@ class PermissionDeniedError(FloeStorageError):
 
 
 class StorageAuthenticationError(FloeStorageError):
-    """The catalog agreed, the object store refused."""
+    """The catalog granted access, the object store refused it."""
 
 
 class NamespaceNotFoundError(FloeStorageError):
@@ -127,7 +138,7 @@ class NamespaceNotEmptyError(FloeStorageError):
 
 
 class NamespaceAlreadyExistsError(FloeStorageError):
-    """The namespace is there already."""
+    """The namespace already exists."""
 
 
 class TableNotFoundError(FloeStorageError):
@@ -135,7 +146,7 @@ class TableNotFoundError(FloeStorageError):
 
 
 class TableAlreadyExistsError(FloeStorageError):
-    """The table is there already."""
+    """The table already exists."""
 
 
 class SchemaEvolutionError(FloeStorageError):
@@ -147,7 +158,7 @@ class PartitionMismatchError(FloeStorageError):
 
 
 class DamagedFileError(FloeStorageError):
-    """A file of a table cannot be parsed; the message names it and how to go on."""
+    """A file of a table cannot be parsed; the message names the file and the next step."""
 
     def __init__(self, message: str, *, file: str = "", detail: StorageErrorDetail | None = None) -> None:
         super().__init__(message, detail=detail)
@@ -155,7 +166,7 @@ class DamagedFileError(FloeStorageError):
 
 
 class ConcurrencyConflictError(FloeStorageError):
-    """Somebody else changed the same rows meanwhile; nothing was written."""
+    """Another writer changed the same rows during this write; nothing was written."""
 
 
 class CommitStateUnknownError(FloeStorageError):

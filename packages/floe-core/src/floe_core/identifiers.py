@@ -49,7 +49,19 @@ Name = Annotated[str, AfterValidator(check_name)]
 
 
 class Namespace(BaseModel):
-    """A namespace: one or more levels."""
+    """The name of a namespace: one or more levels.
+
+    Args:
+        levels: The names of the levels, outermost first. A name has letters, digits, `_` and `-`.
+
+    Example:
+        >>> from floe_core import Namespace
+        >>> raw = Namespace.from_string("bronze.raw")
+        >>> raw.levels
+        ('bronze', 'raw')
+        >>> [str(level) for level in raw.lineage()]
+        ['bronze', 'bronze.raw']
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,7 +84,20 @@ class Namespace(BaseModel):
 
 
 class TableIdentifier(BaseModel):
-    """A table's name inside a catalog."""
+    """The name of a table in a catalog: its namespace and its own name.
+
+    Args:
+        namespace: The levels of the namespace, outermost first.
+        name: The name of the table in its namespace. A name has letters, digits, `_` and `-`.
+
+    Example:
+        >>> from floe_core import TableIdentifier
+        >>> orders = TableIdentifier.from_string("bronze.raw.orders")
+        >>> orders.namespace, orders.name
+        (('bronze', 'raw'), 'orders')
+        >>> str(orders)
+        'bronze.raw.orders'
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -186,9 +211,22 @@ Condition = ColumnRange | ColumnValues
 
 
 class TableSlice(BaseModel):
-    """A set of rows of a table that a write replaces as a whole: the union of its parts.
+    """The rows of a table that a partitioned write may touch: the union of its parts.
 
-    A part is the rows that meet all its conditions: of one day, or of one day and one city.
+    A part is the set of rows that meet all its conditions, such as those of one day, or of one day and one city.
+    `of_windows` and `of_values` build the common slices.
+
+    Args:
+        parts: The conditions of each part.
+
+    Example:
+        >>> from datetime import datetime, timezone
+        >>> from floe_core import TableSlice
+        >>> start, end = datetime(2026, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 2, tzinfo=timezone.utc)
+        >>> print(TableSlice.of_windows("ordered_at", [(start, end)]))
+        ordered_at from 2026-01-01 00:00 to 2026-01-02 00:00 UTC
+        >>> print(TableSlice.of_values("city", ["Oslo", "Rome"]))
+        city in ('Oslo', 'Rome')
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -27,7 +27,16 @@ class _Record(BaseModel):
 
 
 class WriteMode(str, Enum):
-    """What a write does to the rows that are there."""
+    """How a write treats the rows that the table already has.
+
+    `APPEND` keeps them. `OVERWRITE` replaces all of them, or those that a slice, a filter or the partitions of the
+    data select. `UPSERT` replaces the rows whose keys are in the data and adds the other rows of the data.
+
+    Example:
+        >>> from floe_core import WriteMode
+        >>> WriteMode("upsert") is WriteMode.UPSERT
+        True
+    """
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -35,14 +44,17 @@ class WriteMode(str, Enum):
 
 
 class CommitStrategy(str, Enum):
-    """What an append does to the manifests that are there: leave them (quick), or merge small ones (fewer to read)."""
+    """How an append treats the manifests that the table already has.
+
+    `FAST_APPEND` leaves them as they are: a quick commit. `MERGE` merges small ones: fewer manifests to read later.
+    """
 
     FAST_APPEND = "fast_append"
     MERGE = "merge"
 
 
 class PartitionTransformType(str, Enum):
-    """Iceberg's partition transforms."""
+    """The partition transforms of Iceberg's specification."""
 
     IDENTITY = "identity"
     YEAR = "year"
@@ -54,7 +66,22 @@ class PartitionTransformType(str, Enum):
 
 
 class PartitionTransform(_Record):
-    """One field of a partition spec."""
+    """One field of a partition spec: a column, and how its values become partition values.
+
+    Args:
+        source_column: The column to partition by.
+        transform_type: The transform, as a PartitionTransformType or by its name, such as `day`.
+        num_buckets: The number of buckets; required for `bucket`.
+        width: The number of characters, or the width of the ranges of numbers; required for `truncate`.
+        name: The name of the partition field. By default the name that Spark would give it.
+
+    Example:
+        >>> from floe_core import PartitionTransform
+        >>> PartitionTransform(source_column="ordered_at", transform_type="day").field_name
+        'ordered_at_day'
+        >>> PartitionTransform(source_column="id", transform_type="bucket", num_buckets=16).field_name
+        'id_bucket'
+    """
 
     source_column: str
     transform_type: PartitionTransformType

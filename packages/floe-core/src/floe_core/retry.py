@@ -22,9 +22,9 @@ from circuitbreaker import (  # type: ignore[import-untyped] # no stubs
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 from tenacity.stop import stop_base
 
+from floe_core.config.spec import RetryConfig
 from floe_core.errors import CatalogConnectionError, FloeError
-from floe_core.spec import RetryConfig
-from floe_core.telemetry import note
+from floe_core.observability.telemetry import note
 
 __all__ = ["Breaker", "Retry"]
 

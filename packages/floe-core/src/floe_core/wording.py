@@ -1,4 +1,4 @@
-"""What Pydantic and PyYAML find wrong, in terms of the file that people edit."""
+"""Errors of Pydantic and PyYAML, in terms of the file that users edit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import yaml
 
 __all__ = ["value_problem", "yaml_problem"]
 
-_TEXT = 'this must be text; if it is meant as it stands, put it in quotes: "..."'
+_TEXT = 'this must be text; to keep it as written, put it in quotes: "..."'
 _WHOLE = "this must be a whole number"
 _NUMBER = "this must be a number"
 _SWITCH = "this must be true or false"
 _LIST = "this must be a list, such as [a, b]"
 _KEYS = "this must hold keys and values"
 
-# By Pydantic's type of the error; what stands in braces is in its context.
+# By Pydantic's error type; names in braces are keys of its context.
 _VALUES = {
     "string_type": _TEXT,
     "int_type": _WHOLE,
@@ -38,7 +38,7 @@ _VALUES = {
     "mapping_type": _KEYS,
     "greater_than_equal": "this must be {ge} or more",
     "less_than_equal": "this must be {le} or less",
-    "greater_than": "this must be more than {gt}",
+    "greater_than": "this must be greater than {gt}",
     "less_than": "this must be less than {lt}",
     "string_pattern_mismatch": "this must match {pattern}",
     "none_required": "this must be left out",
@@ -46,7 +46,7 @@ _VALUES = {
 
 
 def value_problem(kind: str, message: str, context: Mapping[str, Any] | None = None) -> str:
-    """One error of Pydantic's: its type, its message and its context."""
+    """The message for one Pydantic error, given its type, message and context."""
     facts = dict(context or {})
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
         return _length(kind, facts)
@@ -67,31 +67,31 @@ def _length(kind: str, facts: Mapping[str, Any]) -> str:
     return f"this must have at {'least' if short else 'most'} {bound} {unit}{'' if bound == 1 else 's'}"
 
 
-# What PyYAML says, by a part of it that its two loaders share; {line} is where the open bracket or quote is.
+# By a part of PyYAML's message that its two loaders share; {line} is the line of the open bracket or quote.
 _YAML = (
     ("tab character", "this line is indented with a tab; indent with spaces"),
-    ("unexpected end of stream", "the quote that is opened on line {line} is not closed"),
-    ("',' or ']'", "the list that is opened with [ on line {line} has no , or ] here"),
-    ("',' or '}'", "the keys that are opened with {{ on line {line} have no , or }} here"),
+    ("unexpected end of stream", "the quote opened on line {line} is not closed"),
+    ("',' or ']'", "the list opened with [ on line {line} needs , or ] here"),
+    ("',' or '}'", "the mapping opened with {{ on line {line} needs , or }} here"),
     ("mapping values are not allowed", "a ':' is not expected here; indent this line like its neighbours, or quote it"),
-    ("expected ':'", "this line is no 'key: value'; add the ':' and a space after it"),
-    ("expected key", "the indentation of this line fits no key above it; indent it like its neighbours"),
-    ("expected <block end>", "the indentation of this line fits no key above it; indent it like its neighbours"),
-    ("'-' indicator", "this line stands in a list and does not begin with '- '"),
+    ("expected ':'", "this line is not 'key: value'; add the ':' and a space after it"),
+    ("expected key", "the indentation of this line matches no key above it; indent it like its neighbours"),
+    ("expected <block end>", "the indentation of this line matches no key above it; indent it like its neighbours"),
+    ("'-' indicator", "this line is in a list and does not begin with '- '"),
     (
         "block sequence entries are not allowed",
         "a list item ('- ') is not expected here; begin it on a line of its own",
     ),
-    ("undefined alias", "a value that begins with * refers to another one, which is not there; put it in quotes"),
-    ("tag", "a value that begins with ! names a type, which is not known here; put it in quotes"),
-    ("escape", "a backslash has a meaning in double quotes; write \\\\, or use single quotes"),
+    ("undefined alias", "a value that begins with * is an alias, and its anchor is not defined; put it in quotes"),
+    ("tag", "a value that begins with ! is a tag, and this one is unknown; put it in quotes"),
+    ("escape", "a backslash starts an escape sequence in double quotes; write \\\\, or use single quotes"),
     ("another document", "a second document begins here with ---; keep one"),
 )
 _ANYTHING = "check the quotes, the indentation and the ':' here"
 
 
 def yaml_problem(exc: yaml.MarkedYAMLError, text: str) -> str:
-    """Why a text is no YAML. What the text holds is left out, because it may be a secret, but for one character."""
+    """Why a text is not valid YAML. At most one character of the text is shown, because it may hold secrets."""
     opened = exc.context_mark.line + 1 if exc.context_mark else "above"
     if "cannot start any token" in str(exc.problem):
         character = _character(text, exc.problem_mark)

@@ -1,10 +1,16 @@
 """Dagster assets stored as Iceberg tables."""
 
-from floe_dagster.config import IcebergIOManagerConfig
-from floe_dagster.definitions import create_definitions, create_iceberg_resources
-from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.maintenance import MaintenanceOptions, create_maintenance
-from floe_dagster.resources import LakeResource
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import floe_dagster._dagster  # noqa: F401 - refuses an unsupported Dagster before anything else is imported
+
+if TYPE_CHECKING:
+    from floe_dagster.config import IcebergIOManagerConfig
+    from floe_dagster.definitions import create_definitions, create_iceberg_resources
+    from floe_dagster.io_manager import IcebergIOManager
+    from floe_dagster.maintenance import MaintenanceOptions, create_maintenance
+    from floe_dagster.resources import LakeResource
 
 __all__ = [
     "IcebergIOManager",
@@ -15,3 +21,22 @@ __all__ = [
     "create_iceberg_resources",
     "create_maintenance",
 ]
+
+# Imported when first used: Dagster's own processes need the storage alone, and neither PySpark nor PyIceberg.
+_MODULES = {
+    "IcebergIOManager": "io_manager",
+    "IcebergIOManagerConfig": "config",
+    "LakeResource": "resources",
+    "MaintenanceOptions": "maintenance",
+    "create_definitions": "definitions",
+    "create_iceberg_resources": "definitions",
+    "create_maintenance": "maintenance",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return found

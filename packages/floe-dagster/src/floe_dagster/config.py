@@ -7,12 +7,18 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, SecretStr, ValidationError
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import (
+    ClientCredentials,
+    CompiledArtifacts,
+    PolarisCatalogConfig,
+    RestCatalogConfig,
+    RetryConfig,
+    Storage,
+)
 from floe_core.errors import ConfigurationError
 from floe_core.models import WriteMode
-from floe_core.spec import ClientCredentials, PolarisCatalogConfig, RestCatalogConfig, RetryConfig, Storage
 from floe_core.wording import value_problem
-from floe_dagster.arguments import KnownArguments
+from floe_dagster.assets.arguments import KnownArguments
 
 __all__ = ["IcebergIOManagerConfig"]
 

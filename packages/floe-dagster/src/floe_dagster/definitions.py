@@ -11,17 +11,17 @@ from typing import Any
 
 from dagster import Definitions, EnvVar, in_process_executor, mem_io_manager
 
-from floe_core.artifacts import CompiledArtifacts, contract_path, unreadable_contract
 from floe_core.compiler import SPEC_FILE, is_stale
+from floe_core.config import CompiledArtifacts, contract_path, unreadable_contract
 from floe_core.errors import ConfigurationError
-from floe_core.governance import PolicyEnforcer
-from floe_core.ownership import refuse_foreign_project
-from floe_dagster.arguments import refuse_unknown
+from floe_core.maintenance import PolicyEnforcer
+from floe_core.security import refuse_foreign_project
+from floe_dagster.assets.arguments import refuse_unknown
+from floe_dagster.assets.partitions import partitioning
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, stored_assets
-from floe_dagster.owners import shared_table
-from floe_dagster.partitions import partitioning
 from floe_dagster.resources import LakeResource
+from floe_dagster.runs.owners import shared_table
 
 __all__ = ["create_definitions", "create_iceberg_resources"]
 

@@ -26,18 +26,18 @@ from dagster import (
     ResourceDefinition,
     build_resources,
 )
-from dagster._core.execution.build_resources import wrap_resources_for_execution
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
-from floe_dagster.assets import is_stored, table_of
+from floe_dagster._dagster.names import wrap_resources_for_execution
+from floe_dagster.assets.names import is_stored, table_of
+from floe_dagster.assets.options import OutputOptions, output_options
 from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.options import OutputOptions, output_options
 from floe_dagster.resources import lake_of
-from floe_dagster.steps import ASSET, PARTITION, labelled
+from floe_dagster.runs.steps import ASSET, PARTITION, labelled
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.held_writes import BranchHistory, Loss, RecordedWrite
+from floe_iceberg.snapshots import BranchHistory, Loss, RecordedWrite
 
 __all__ = ["Difference", "find_differences", "tables_to_append_to"]
 
@@ -54,7 +54,7 @@ _ELSEWHERE = (Loss.RECREATED, Loss.OTHER_BRANCH, Loss.UNKNOWN)
 # Stands for the partition of an asset that has none.
 _WHOLE = ""
 
-Verdict = TypeVar("Verdict")
+CommitOutcome = TypeVar("CommitOutcome")
 Read = Callable[[Sequence[str]], Sequence[RecordedWrite]]
 
 
@@ -316,8 +316,8 @@ def _without_others(
 
 
 def spread(
-    count: int, judge: Callable[[Sequence[int]], Sequence[Verdict]], *, samples: int | None = None
-) -> list[Verdict]:
+    count: int, judge: Callable[[Sequence[int]], Sequence[CommitOutcome]], *, samples: int | None = None
+) -> list[CommitOutcome]:
     """A verdict for each of `count` events in a row; from few of them if `samples` says how many to begin with.
 
     Verdicts change where a table was created again or rolled back, which is rare: events between two samples of the
@@ -327,12 +327,12 @@ def spread(
         return []
     step = 1 if samples is None else math.ceil(count / samples)
     places = sorted({*range(0, count, step), count - 1})
-    known: dict[int, Verdict] = {}
+    known: dict[int, CommitOutcome] = {}
     while places:
         known.update(zip(places, judge(places), strict=True))
         edges = pairwise(sorted(known))
         places = [(one + other) // 2 for one, other in edges if other - one > 1 and known[one] != known[other]]
-    found: list[Verdict] = []
+    found: list[CommitOutcome] = []
     for place in range(count):
         found.append(known[place] if place in known else found[-1])
     return found

@@ -18,7 +18,6 @@ from dagster import (
     OutputContext,
     ResourceDependency,
 )
-from dagster._core.execution.plan.outputs import StepOutputHandle
 from pydantic import PrivateAttr
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -26,12 +25,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
-from floe_dagster import cursors
-from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
-from floe_dagster.assets import Naming, table_of
-from floe_dagster.config import IcebergIOManagerConfig
-from floe_dagster.description import STORAGE_KIND, describe
-from floe_dagster.options import (
+from floe_dagster._dagster.names import io_manager_of
+from floe_dagster.assets.arguments import KnownArguments, names_of, refuse_unknown
+from floe_dagster.assets.names import Naming, table_of
+from floe_dagster.assets.options import (
     InputOptions,
     OutputOptions,
     RunOptions,
@@ -40,21 +37,22 @@ from floe_dagster.options import (
     refuse_no_keys,
     refuse_tags,
 )
-from floe_dagster.owners import Owner, how_to_take_over, shared_table, visible_assets
-from floe_dagster.partitions import Partitioning, partitioning
+from floe_dagster.assets.partitions import Partitioning, partitioning
+from floe_dagster.assets.values import Kind, from_scan, kind_of_annotation, kind_of_value, nothing
+from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.resources import artifacts_of, lake_of
-from floe_dagster.steps import followed, follows, has_read, step_of, tags_of, trace, write_id
-from floe_dagster.tracing import run_trace
-from floe_dagster.values import Kind, from_scan, kind_of_annotation, kind_of_value, nothing
+from floe_dagster.runs import cursors
+from floe_dagster.runs.description import STORAGE_KIND, describe
+from floe_dagster.runs.owners import Owner, how_to_take_over, shared_table, visible_assets
+from floe_dagster.runs.steps import followed, follows, has_read, step_of, tags_of, trace, write_id
+from floe_dagster.runs.tracing import run_trace
+from floe_iceberg import Lake
 from floe_iceberg.arguments import choice
-from floe_iceberg.incoming import Incoming, incoming
-from floe_iceberg.incremental import refuse_past
+from floe_iceberg.expressions import slice_filter
+from floe_iceberg.reading import refuse_past
 from floe_iceberg.schema import to_iceberg_schema
-from floe_iceberg.slices import slice_filter
 from floe_iceberg.snapshots import write_summary
-from floe_iceberg.write_request import WriteRequest, WriteResult
-from floe_spark import Lake
-from floe_spark.frames import data_schema
+from floe_iceberg.writing import ArrowSource, Target, WriteRequest, WriteResult, source_of
 
 __all__ = ["IcebergIOManager"]
 
@@ -149,13 +147,17 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             refuse_no_keys(options, asset)
             if partitions is not None:
                 partitions.refuse_keys_of_others(options.upsert_keys, asset)
-        data: Any = obj if kind is Kind.SPARK else incoming(obj)
-        request = self._request(context, data, options, partitions, keys)
+        data: Any = obj if kind is Kind.SPARK else source_of(obj)
+        identifier = table_of(context.asset_key.path, options, self.naming)
+        target = None if partitions is None else Target(self._lake.tables.find_table(identifier))
+        request = self._request(context, data, options, partitions, keys, target)
         if self.evolve_partitions if options.evolve_partitions is None else options.evolve_partitions:
             self._follow(request, partitions)
-        result = (
-            self._lake.write_request(data, request) if kind is Kind.SPARK else self._lake.tables.write(request, data)
-        )
+            target = None  # it may have changed
+        if kind is Kind.SPARK:
+            result = self._lake.write_request(data, request, target)
+        else:
+            result = self._lake.tables.write(request, data, target)
         self._tell(context, request, result, options, keys)
 
     def _follow(self, request: WriteRequest, partitions: Partitioning | None) -> None:
@@ -187,7 +189,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             found: dict[str, list[str]] = {}
             for key, manager, metadata in visible_assets(step):
                 known = isinstance(manager, IcebergIOManager) and self._has_tables_of(manager)
-                table = manager._place_of(key, metadata) if known else None
+                table = manager._place_of(key, metadata) if known else None  # noqa: SLF001 - of the same class
                 if table is not None:
                     # Spark does not distinguish `Orders` from `orders`.
                     found.setdefault(table.full_name.lower(), []).append(key.to_user_string())
@@ -198,7 +200,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         """Do both store in the same tables? Another lake is not opened to find out."""
         if self.table_manager is not None:
             return other.table_manager is self.table_manager
-        return other.table_manager is None and other._lake is self._lake
+        return other.table_manager is None and other._lake is self._lake  # noqa: SLF001 - of the same class
 
     def _place_of(self, key: AssetKey, metadata: Mapping[str, Any]) -> TableIdentifier | None:
         """The table of an asset; None if its options are wrong, for which it is refused when it is written."""
@@ -227,7 +229,6 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             if step is not None:
                 cursors.advance(self._lake.tables, followed(step), asset, result.snapshot)
             described = describe(
-                self._lake.tables,
                 request,
                 result,
                 options=options,
@@ -252,6 +253,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         options: OutputOptions,
         partitions: Partitioning | None,
         keys: Sequence[str],
+        target: Target | None,
     ) -> WriteRequest:
         tables = self._lake.tables
         identifier = table_of(context.asset_key.path, options, self.naming)
@@ -264,7 +266,6 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         owner = Owner(_asset_of(context), artifacts.name if artifacts is not None else None)
         take_over = self.take_over if options.take_over is None else options.take_over
         return WriteRequest(
-            manager=tables,
             identifier=identifier,
             mode=mode,
             write_id=own_id,
@@ -273,7 +274,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             keys=options.upsert_keys,
             commit_strategy=self._strategy(options, mode),
             branch=branch,
-            partition_by=self._layout(identifier, data, partitions, keys, _asset_of(context)),
+            partition_by=self._layout(target, data, partitions, keys, _asset_of(context)),
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
@@ -300,19 +301,19 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         return WriteMode.OVERWRITE if partitioned else WriteMode.APPEND
 
     def _layout(
-        self, identifier: TableIdentifier, data: Any, partitions: Partitioning | None, keys: Sequence[str], asset: str
+        self, target: Target | None, data: Any, partitions: Partitioning | None, keys: Sequence[str], asset: str
     ) -> Sequence[PartitionTransform]:
         """The hidden partitioning of a table that is not there yet; it depends on the types of the columns."""
-        if partitions is None:
+        if partitions is None or target is None:
             return ()
-        tables = self._lake.tables
-        exists = tables.table_exists(identifier)
-        if exists and isinstance(data, Incoming) and data.untyped:
-            known = tables.load_table(identifier).schema()  # columns of NULLs alone take their types from the table
+        if target.table is not None and isinstance(data, ArrowSource) and data.untyped:
+            known = target.table.schema()  # columns of NULLs alone take their types from the table
+        elif isinstance(data, ArrowSource):
+            known = to_iceberg_schema(data.schema_for(None))
         else:
-            known = to_iceberg_schema(data.schema_for(None)) if isinstance(data, Incoming) else data_schema(data)
+            known = self._lake.compute.schema_of(data)
         partitions.check(keys, known, asset)
-        return () if exists else partitions.transforms(known)
+        return () if target.table is not None else partitions.transforms(known)
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -397,8 +398,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         asset, node = keys[0].to_user_string(), step.job_def.asset_layer.get(keys[0])
         output = step.step.step_outputs[0]
         stored = not step.op_def.output_dict[output.name].dagster_type.is_nothing
-        manager = step.get_io_manager(StepOutputHandle(step.step.key, output.name)) if stored else None
-        if not isinstance(manager, IcebergIOManager) or manager._lake.tables is not self._lake.tables:
+        manager = io_manager_of(step, output.name) if stored else None
+        if not isinstance(manager, IcebergIOManager) or manager._lake.tables is not self._lake.tables:  # noqa: SLF001
             raise ConfigurationError(
                 f"input {name!r}: since is for an asset that is kept in the same lake, where it is noted what was "
                 f"consumed; {asset} is not"

@@ -33,27 +33,23 @@ from dagster import (
     job,
     op,
 )
-from dagster._core.definitions.node_definition import NodeDefinition
-from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 from pydantic import Field
 from pyiceberg.table import Table
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import CompiledArtifacts, duration_text
 from floe_core.errors import ConfigurationError, FloeError
-from floe_core.governance import PolicyEnforcer
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.maintenance import CompactReport, ExpireReport, Step
-from floe_core.settings import duration_text
-from floe_dagster.arguments import KnownArguments
-from floe_dagster.assets import Naming, is_stored, table_of
+from floe_core.maintenance import CompactReport, ExpireReport, PolicyEnforcer, Step
+from floe_dagster._dagster.names import IN_PROGRESS_RUN_STATUSES, NodeDefinition
+from floe_dagster.assets.arguments import KnownArguments
+from floe_dagster.assets.names import Naming, is_stored, table_of
+from floe_dagster.assets.options import OutputOptions, output_options
 from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.options import OutputOptions, output_options
 from floe_dagster.resources import LakeResource, lake_of
+from floe_iceberg import Lake
 from floe_iceberg.arguments import choice
-from floe_iceberg.refs import staged_since
-from floe_spark import Lake
-from floe_spark.maintenance import Maintenance, Outcome, TableOutcome
-from floe_spark.maintenance.run import Progress
+from floe_iceberg.maintenance import Maintenance, Outcome, Progress, TableOutcome
+from floe_iceberg.snapshots import staged_since
 
 __all__ = [
     "MAINTENANCE_JOB",

@@ -9,10 +9,9 @@ from typing import ClassVar
 from dagster import Definitions
 
 from floe_core import __version__
+from floe_core.config import PipelineConfig
 from floe_core.errors import ConfigurationError
-from floe_core.plugins import FLOE_API_VERSION
-from floe_core.ports import OrchestratorPlugin, PluginMetadata
-from floe_core.spec import PipelineConfig
+from floe_core.plugins import FLOE_API_VERSION, OrchestratorPlugin, PluginMetadata
 
 __all__ = ["DagsterOrchestratorPlugin"]
 

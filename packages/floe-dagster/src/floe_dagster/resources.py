@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster import ConfigurableResource, InitResourceContext
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import CompiledArtifacts
 from floe_core.errors import ConfigurationError
-from floe_dagster.arguments import KnownArguments, names_of, refuse_unknown
-from floe_dagster.tracing import run_trace
-from floe_iceberg import IcebergTableManager
-from floe_spark import Lake
+from floe_core.plugins import ComputePlugin
+from floe_dagster.assets.arguments import KnownArguments, names_of, refuse_unknown
+from floe_dagster.runs.tracing import run_trace
+from floe_iceberg import IcebergTableManager, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +67,12 @@ class _TablesOnly(Lake):
     @property
     def ignore_key_prefix(self) -> bool:
         return False
+
+    @cached_property
+    def compute(self) -> ComputePlugin:
+        from floe_spark import SparkCompute
+
+        return SparkCompute.of(self)
 
     @property
     def spark(self) -> SparkSession:

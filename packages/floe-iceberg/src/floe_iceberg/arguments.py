@@ -1,4 +1,4 @@
-"""What callers hand in, checked before anything is looked at: errors name the argument and what it must be."""
+"""Checks of arguments before a table is loaded: errors name the argument and what it must be."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ NamespaceName = Namespace | str
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
-def choice(kind: type[_Choice], said: object, argument: str) -> _Choice:
-    """One of the values of an enumeration, itself or by name."""
+def choice(kind: type[_Choice], given: object, argument: str) -> _Choice:
+    """A member of an enumeration, given as itself or by its value."""
     try:
-        return kind(said)
+        return kind(given)
     except ValueError:
-        there = ", ".join(str(one.value) for one in kind)
-        raise ConfigurationError(f"{argument} is {said!r}; it must be one of {there}") from None
+        valid = ", ".join(str(member.value) for member in kind)
+        raise ConfigurationError(f"{argument} is {given!r}; it must be one of {valid}") from None
 
 
-def names_of(said: Sequence[str], argument: str) -> tuple[str, ...]:
-    """Names of columns; a text is one name, not its letters."""
-    names = (said,) if isinstance(said, str) else tuple(said)
-    wrong = [one for one in names if not isinstance(one, str)]
+def names_of(given: Sequence[str], argument: str) -> tuple[str, ...]:
+    """Column names; a string is one name, not a sequence of letters."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    wrong = [name for name in names if not isinstance(name, str)]
     if wrong:
         raise ConfigurationError(f"{argument} are names of columns; {wrong[0]!r} is a {type(wrong[0]).__name__}")
     return names
 
 
 def property_texts(properties: Mapping[str, object], argument: str) -> dict[str, str]:
-    """Properties as Iceberg keeps them; numbers and booleans become text."""
+    """Properties as Iceberg stores them; numbers and booleans become strings."""
     texts = {}
     for key, value in properties.items():
         if not isinstance(key, str) or not key or not isinstance(value, str | int | float):
@@ -62,7 +62,7 @@ def property_texts(properties: Mapping[str, object], argument: str) -> dict[str,
 
 
 def identifier_of(name: TableName) -> TableIdentifier:
-    """The identifier of a table: itself, as a text such as `bronze.orders`, or of a table that PyIceberg loaded."""
+    """The identifier of a table, given as itself, as a string such as `bronze.orders`, or as a table of PyIceberg."""
     if isinstance(name, TableIdentifier):
         return name
     if isinstance(name, str):
@@ -75,7 +75,7 @@ def identifier_of(name: TableName) -> TableIdentifier:
 
 
 def namespace_of(name: NamespaceName) -> Namespace:
-    """A namespace, itself or as a text such as `bronze.raw`."""
+    """A namespace, given as itself or as a string such as `bronze.raw`."""
     if isinstance(name, Namespace):
         return name
     if isinstance(name, str):
@@ -85,16 +85,16 @@ def namespace_of(name: NamespaceName) -> Namespace:
     )
 
 
-def check_slice(said: object) -> None:
-    if said is not None and not isinstance(said, TableSlice):
+def check_slice(given: object) -> None:
+    if given is not None and not isinstance(given, TableSlice):
         raise ConfigurationError(
-            f"slice is a {type(said).__name__}; write TableSlice.of_windows('at', [(start, end)]), or a text as "
-            f"overwrite_filter"
+            f"slice is a {type(given).__name__}; write TableSlice.of_windows('at', [(start, end)]), or pass a string "
+            f"as overwrite_filter"
         )
 
 
-def check_transforms(said: Sequence[PartitionTransform]) -> None:
-    wrong = [one for one in said if not isinstance(one, PartitionTransform)]
+def check_transforms(given: Sequence[PartitionTransform]) -> None:
+    wrong = [item for item in given if not isinstance(item, PartitionTransform)]
     if wrong:
         raise ConfigurationError(
             f"partition_by is a list of PartitionTransform; {wrong[0]!r} is a {type(wrong[0]).__name__}: write "
@@ -102,23 +102,23 @@ def check_transforms(said: Sequence[PartitionTransform]) -> None:
         )
 
 
-def check_moment(said: object) -> None:
-    if said is not None and not isinstance(said, datetime):
+def check_moment(given: object) -> None:
+    if given is not None and not isinstance(given, datetime):
         raise ConfigurationError(
-            f"as_of is a {type(said).__name__}; it must be a datetime with a time zone, such as "
+            f"as_of is a {type(given).__name__}; it must be a datetime with a time zone, such as "
             f"datetime(2026, 1, 31, tzinfo=timezone.utc)"
         )
 
 
-def check_limit(said: object) -> None:
-    if said is None:
+def check_limit(given: object) -> None:
+    if given is None:
         return
-    if not isinstance(said, int) or isinstance(said, bool):
-        raise ConfigurationError(f"limit is a {type(said).__name__}; it must be a whole number")
-    if said < 0:
-        raise ConfigurationError(f"limit is {said}; it cannot be negative")
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ConfigurationError(f"limit is a {type(given).__name__}; it must be a whole number")
+    if given < 0:
+        raise ConfigurationError(f"limit is {given}; it cannot be negative")
 
 
-def check_snapshot_id(said: object, argument: str) -> None:
-    if said is not None and (not isinstance(said, int) or isinstance(said, bool)):
-        raise ConfigurationError(f"{argument} is a {type(said).__name__}; it must be the number of a snapshot")
+def check_snapshot_id(given: object, argument: str) -> None:
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool)):
+        raise ConfigurationError(f"{argument} is a {type(given).__name__}; it must be a snapshot id")

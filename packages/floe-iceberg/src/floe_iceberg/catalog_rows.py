@@ -13,12 +13,14 @@ from sqlalchemy import ColumnElement, func, or_, select, true
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from floe_iceberg._pyiceberg.sql_catalog import file_io_of
+
 __all__ = ["RowName", "load_previous", "load_row", "table_rows", "tables_by_catalog"]
 
 
 @dataclass(frozen=True)
 class RowName:
-    """A table by its name and, where it is not the project's own, by the name of its catalog."""
+    """The name of a table and, for a table of another catalog, the name of that catalog."""
 
     name: Identifier
     catalog: str | None = None
@@ -28,7 +30,7 @@ class RowName:
 
 
 def table_rows(catalog: SqlCatalog) -> dict[RowName, str]:
-    """The tables of all catalogs in the database, each with the address of its newest metadata file."""
+    """The tables of all catalogs in the database, each with the location of its newest metadata file."""
     rows = select(
         IcebergTables.catalog_name,
         IcebergTables.table_namespace,
@@ -51,7 +53,7 @@ def tables_by_catalog(catalog: SqlCatalog) -> dict[str, int]:
 
 
 def _is_table(session: Session) -> ColumnElement[bool]:
-    """Views are rows too, in a database that knows them; Spark adds the column to one that does not."""
+    """Views are rows too, in a database with the column `iceberg_type`; Spark adds it where it is missing."""
     kind = IcebergTables.iceberg_type
     try:
         session.execute(select(kind).limit(0))
@@ -84,7 +86,6 @@ def _load(catalog: SqlCatalog, row: RowName, column: InstrumentedAttribute[str |
         location = session.scalar(found)
     if not location:
         raise NoSuchTableError(str(row))
-    # Not with the properties of the table: they may name code to import, and another tool has set them.
-    io = catalog._load_file_io(location=location)
+    io = file_io_of(catalog, location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
     return Table(row.name, metadata, location, io, catalog)

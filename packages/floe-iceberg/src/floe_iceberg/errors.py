@@ -1,4 +1,4 @@
-"""What PyIceberg, Arrow and the operating system raise, in Floe's words: one table, by type, the cause kept."""
+"""Translates exceptions of PyIceberg, Arrow and the operating system to Floe's: one table, by type, the cause kept."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sqlalchemy.exc import DBAPIError
 
 from floe_core import errors as floe
 from floe_core.models import StorageErrorDetail
-from floe_core.redaction import redact
+from floe_core.security import redact
 
 __all__ = ["complete_detail", "is_full", "replaced", "sql_state", "translated"]
 
-# (Floe's error, message; {name} is the table or namespace at hand, {reason} what was raised)
+# (Floe's error, message; {name} is the table or namespace, {reason} the text of the original exception)
 _Meaning = tuple[type[floe.FloeStorageError], str]
 
 _REPLACED: _Meaning = (
     floe.ConcurrencyConflictError,
-    "somebody else replaced '{name}' by another table meanwhile; nothing was written: look at it, then run it again",
+    "another process replaced '{name}' by another table; nothing was written: check the new table, then run it again",
 )
 
 _NO_ANSWER: _Meaning = (
     floe.CatalogConnectionError,
-    "the catalog did not answer about '{name}'; see that it runs, and whether a change you made is there, then retry",
+    "the catalog did not answer about '{name}'; check that it runs, and whether your change was applied, then retry",
 )
 
 _FULL: _Meaning = (
@@ -38,14 +38,14 @@ _FULL: _Meaning = (
 
 _NOT_ALLOWED: _Meaning = (
     floe.StorageAuthenticationError,
-    "the files of '{name}' may not be read or written by this user: {reason}. Nothing was committed",
+    "this user has no permission to read or write the files of '{name}': {reason}. Nothing was committed",
 )
 
 _STORE_REFUSED: _Meaning = (
     floe.StorageAuthenticationError,
     (
         "the catalog agreed and the object store did not (files of '{name}'): {reason}. Nothing was committed. Check "
-        "the keys in storage, or what the catalog's own role may do with its store"
+        "the keys in storage, or the permissions of the catalog's own role on its store"
     ),
 )
 _STORE_REFUSED_WRITE: _Meaning = (
@@ -53,17 +53,17 @@ _STORE_REFUSED_WRITE: _Meaning = (
     (
         "the catalog agreed and the object store did not let '{name}' be written: {reason}. Nothing was committed. "
         "Where the catalog vends the keys, grant its principal TABLE_WRITE_DATA: with TABLE_READ_DATA alone they can "
-        "only read. Otherwise check the keys in storage, or what the catalog's own role may do with its store"
+        "only read. Otherwise check the keys in storage, or the permissions of the catalog's own role on its store"
     ),
 )
 _STORE_AWAY: _Meaning = (
     floe.FloeStorageError,
     (
-        "the object store with the files of '{name}' did not do it: {reason}. Nothing was committed. Check "
+        "the object store failed a request for the files of '{name}': {reason}. Nothing was committed. Check "
         "storage.endpoint and storage.bucket in floe.yaml, and that the store runs"
     ),
 )
-# How object stores refuse somebody, in the words of Arrow.
+# Arrow's texts for an object store that refused access.
 _STORE_WORDS = re.compile(
     r"(?i)AWS Error (ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE"
     r"|INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION_TOKEN|REQUEST_EXPIRED|REQUEST_TIME_TOO_SKEWED)"
@@ -74,13 +74,13 @@ _STORE_WRITES = re.compile(
     r"ACCESS_DENIED during (Create|Complete)?(MultipartUpload|PutObject|UploadPart|CopyObject|DeleteObjects?)\b"
 )
 
-# What the operating system says, also when Arrow passes it on.
+# Errors of the operating system, raised directly or passed on by Arrow.
 _BY_ERRNO: dict[int, _Meaning] = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EROFS: (
         floe.FloeStorageError,
-        "the files of '{name}' lie on a read-only file system; choose another place. Nothing was committed",
+        "the files of '{name}' are on a read-only file system; choose another location. Nothing was committed",
     ),
     errno.ENAMETOOLONG: (
         floe.FloeStorageError,
@@ -93,8 +93,8 @@ _BY_ERRNO: dict[int, _Meaning] = {
 _NO_DATABASE: _Meaning = (
     floe.CatalogConnectionError,
     (
-        "the catalog database did not answer while working on '{name}': {reason}. See that it runs, and check "
-        "catalog.uri; if you made a change, check whether it is there before you repeat it"
+        "the catalog database did not answer while working on '{name}': {reason}. Check that it runs, and check "
+        "catalog.uri; if you made a change, check whether it was applied before you repeat it"
     ),
 )
 
@@ -103,7 +103,7 @@ _DAMAGED: _Meaning = (
     (
         "the SQLite file of the catalog is damaged (at '{name}'): {reason}. The files of the tables are separate from "
         "it and still there. Move the damaged file aside, together with its -wal and -shm files, and keep them. Then "
-        "put a backup in its place, or what is left of it (sqlite3 DAMAGED .recover | sqlite3 NEW), or register the "
+        "replace it by a backup, or by what can be recovered (sqlite3 DAMAGED .recover | sqlite3 NEW), or register the "
         "tables again from their metadata files: 'A damaged catalog' in the guide to tables shows how"
     ),
 )
@@ -111,33 +111,33 @@ _DAMAGE = re.compile(r"file is not a database|malformed|disk image")
 _DATABASE_FULL: _Meaning = (
     floe.FloeStorageError,
     (
-        "no space left on the disk with the catalog database, at work on '{name}' ({reason}). Nothing was committed: "
+        "no space left on the disk with the catalog database, working on '{name}' ({reason}). Nothing was committed: "
         "free some space, then run it again"
     ),
 )
 _DATABASE_READ_ONLY: _Meaning = (
     floe.FloeStorageError,
     (
-        "the catalog database cannot be written, at work on '{name}' ({reason}): the file, its folder or its disk is "
-        "read-only for this user. Nothing was changed: allow writing there, or set catalog.uri in floe.yaml to a "
-        "place that can be written"
+        "the catalog database cannot be written, working on '{name}' ({reason}): the file, its folder or its disk is "
+        "read-only for this user. Nothing was changed: make it writable, or set catalog.uri in floe.yaml to a "
+        "writable location"
     ),
 )
 _DATABASE_DISK: _Meaning = (
     floe.FloeStorageError,
     (
-        "the disk with the catalog database failed, at work on '{name}' ({reason}): it has no space left, or is "
+        "the disk with the catalog database failed, working on '{name}' ({reason}): it has no space left, or is "
         "broken. Nothing was committed: free some space, then run it again"
     ),
 )
 _DATABASE_LOCKED: _Meaning = (
     floe.CatalogConnectionError,
     (
-        "another process has locked the catalog database, at work on '{name}' ({reason}). Nothing was committed: wait "
+        "another process has locked the catalog database, working on '{name}' ({reason}). Nothing was committed: wait "
         "until it is done, or end it, then run it again"
     ),
 )
-# What SQLite says; before Python 3.11 only its text tells what it is.
+# SQLite's errors, by their text: before Python 3.11 they carry no code.
 _SQLITE: tuple[tuple[str, _Meaning], ...] = (
     ("disk is full", _DATABASE_FULL),
     ("disk I/O error", _DATABASE_DISK),
@@ -146,7 +146,7 @@ _SQLITE: tuple[tuple[str, _Meaning], ...] = (
     ("is locked", _DATABASE_LOCKED),
 )
 
-# What PostgreSQL says, by its SQLSTATE or the class of it.
+# PostgreSQL's errors, by SQLSTATE or its class (the first two characters).
 _BY_SQL_STATE: dict[str, _Meaning] = {
     "28": (
         floe.CatalogAuthenticationError,
@@ -154,15 +154,15 @@ _BY_SQL_STATE: dict[str, _Meaning] = {
     ),
     "3D": (
         floe.CatalogConnectionError,
-        "the catalog database is not there (at '{name}'): {reason}. Create it, or correct catalog.uri in floe.yaml",
+        "the catalog database does not exist (at '{name}'): {reason}. Create it, or correct catalog.uri in floe.yaml",
     ),
     "42501": (
         floe.PermissionDeniedError,
-        "the catalog database does not let its user do this with '{name}': {reason}. Ask for that privilege",
+        "the database user has no permission for this operation on '{name}': {reason}. Ask for that privilege",
     ),
 }
 
-# The first that fits is meant: CommitStateUnknownException is a RESTError, and those of requests are OSErrors.
+# The first match wins: CommitStateUnknownException is a RESTError, and the exceptions of requests are OSErrors.
 _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         iceberg.NoSuchTableError,
@@ -192,17 +192,17 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         iceberg.CommitStateUnknownException,
         floe.CommitStateUnknownError,
-        "the commit to '{name}' may have succeeded; look at its snapshots before trying again",
+        "the commit to '{name}' may have succeeded; check its snapshots before you retry",
     ),
     (
         iceberg.CommitFailedException,
         floe.ConcurrencyConflictError,
-        "somebody else changed '{name}' meanwhile; nothing was written: run it again",
+        "another writer changed '{name}' during this write; nothing was written: run it again",
     ),
     (
         iceberg.ValidationException,
         floe.ConcurrencyConflictError,
-        "somebody else changed the same rows of '{name}' meanwhile; nothing was written: run it again",
+        "another writer changed the same rows of '{name}' during this write; nothing was written: run it again",
     ),
     *(
         (
@@ -215,7 +215,7 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         iceberg.ForbiddenError,
         floe.PermissionDeniedError,
-        "the catalog knows who you are and does not let you do this with '{name}': {reason}. Ask for that privilege",
+        "the catalog accepted your credentials and denied this operation on '{name}': {reason}. Ask for that privilege",
     ),
     *(
         (kind, *_NO_ANSWER)
@@ -236,7 +236,7 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         FileNotFoundError,
         floe.FloeStorageError,
-        "files of '{name}' are not where the catalog says; if the lake was moved or copied, see: floe doctor",
+        "files of '{name}' are not where the catalog expects them; if the lake was moved or copied, see: floe doctor",
     ),
     (
         sqlite3.Error,
@@ -252,7 +252,7 @@ def replaced(name: object) -> floe.ConcurrencyConflictError:
 
 @contextmanager
 def translated(operation: str, name: object, *, namespace: bool = False) -> Iterator[None]:
-    """Raise Floe's error from the foreign one; `name` is the table, or the namespace if `namespace`."""
+    """Raise Floe's error from the library's; `name` is the table, or the namespace if `namespace`."""
     try:
         yield
     except floe.DamagedFileError as exc:
@@ -282,7 +282,7 @@ def translated(operation: str, name: object, *, namespace: bool = False) -> Iter
 
 
 def complete_detail(exc: floe.FloeStorageError, operation: str, name: object, *, namespace: bool = False) -> None:
-    """Name the table or namespace in the detail of an error that was raised where it is not known."""
+    """Add the table or namespace to the detail of an error that was raised without it."""
     detail = exc.detail or StorageErrorDetail(
         error_type=type(exc).__name__,
         operation=operation,
@@ -304,7 +304,7 @@ def _of_table(exc: floe.DamagedFileError, operation: str, name: object) -> floe.
 
 
 def is_full(exc: BaseException | None) -> bool:
-    """Was it a disk without space, also behind another error?"""
+    """Is a full disk the error, or a cause of it?"""
     while exc is not None:
         if isinstance(exc, OSError) and _errno(exc) in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -315,23 +315,23 @@ def is_full(exc: BaseException | None) -> bool:
 
 
 def sql_state(exc: BaseException | None) -> str:
-    """The SQLSTATE that PostgreSQL gave to an error, as pg8000 passes it on; empty if there is none."""
-    return _told(exc).get("C", "")
+    """The SQLSTATE of a PostgreSQL error, as pg8000 reports it; empty if there is none."""
+    return _postgres_fields(exc).get("C", "")
 
 
-def _told(exc: BaseException | None) -> dict[str, str]:
-    """The fields of PostgreSQL's answer."""
-    told = _raised(exc).args[:1] if exc is not None else ()
-    return told[0] if told and isinstance(told[0], dict) else {}
+def _postgres_fields(exc: BaseException | None) -> dict[str, str]:
+    """The fields of PostgreSQL's error response."""
+    arguments = _raised(exc).args[:1] if exc is not None else ()
+    return arguments[0] if arguments and isinstance(arguments[0], dict) else {}
 
 
 def _raised(exc: BaseException) -> BaseException:
-    """What the driver raised, without SQLAlchemy's words around it."""
+    """The driver's exception, without SQLAlchemy's wrapper."""
     return exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
 
 
 def _reason(exc: Exception) -> str:
-    return _told(exc).get("M") or str(_raised(exc))
+    return _postgres_fields(exc).get("M") or str(_raised(exc))
 
 
 def _meaning(exc: Exception) -> _Meaning | None:
@@ -352,7 +352,7 @@ def _meaning(exc: Exception) -> _Meaning | None:
     if isinstance(exc, OSError):
         local = _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
         return local or (_STORE_AWAY if "AWS Error" in str(exc) else None)
-    # PyIceberg raises a bare ValueError when a table it loads again is another one.
+    # PyIceberg raises a bare ValueError when a reloaded table has another UUID.
     if isinstance(exc, ValueError) and str(exc).startswith("Table UUID does not match"):
         return _REPLACED
     return None
@@ -361,12 +361,12 @@ def _meaning(exc: Exception) -> _Meaning | None:
 def _sqlite_meaning(raised: BaseException) -> _Meaning | None:
     if not isinstance(raised, sqlite3.Error):
         return None
-    return next((meaning for words, meaning in _SQLITE if words in str(raised)), None)
+    return next((meaning for text, meaning in _SQLITE if text in str(raised)), None)
 
 
 def _errno(exc: OSError) -> int | None:
-    """The number of the system's error; Arrow and fsspec sometimes leave it in the text only."""
+    """The errno of a system error; Arrow and fsspec sometimes leave it in the text only."""
     if exc.errno is not None:
         return exc.errno
-    told = re.search(r"\[errno (\d+)\]", str(exc), re.IGNORECASE)
-    return int(told.group(1)) if told else None
+    found = re.search(r"\[errno (\d+)\]", str(exc), re.IGNORECASE)
+    return int(found.group(1)) if found else None

@@ -1,4 +1,4 @@
-"""PolarisCatalog: PyIceberg's REST catalog, patient with its server and honest about what it did."""
+"""PolarisCatalog: PyIceberg's REST catalog, with retries that first resolve the outcome of a failed change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from pyiceberg.catalog.rest import (
     RestCatalog,
     TableResponse,
 )
-from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -40,11 +39,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
+from floe_core.config import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig, header_properties, resolve_model
 from floe_core.errors import (
     ConfigurationError,
     FloeError,
@@ -52,19 +51,22 @@ from floe_core.errors import (
     NamespaceNotFoundError,
     PermissionDeniedError,
 )
-from floe_core.foreign_settings import OwnSettings
-from floe_core.redaction import is_credential_key
-from floe_core.references import resolve_model
-from floe_core.rest_properties import header_properties
+from floe_core.observability import operation
 from floe_core.retry import Retry
-from floe_core.spec import CATALOG_NAME, PolarisCatalogConfig, RestCatalogConfig
-from floe_core.telemetry import operation
+from floe_core.security import OwnSettings, is_credential_key
+from floe_iceberg._pyiceberg.rest_catalog import AdaptedRestCatalog, raise_for_response
+from floe_iceberg._pyiceberg.tables import table_of
+from floe_iceberg.catalogs import ServedTable
 from floe_iceberg.errors import translated
-from floe_iceberg.foreign_tables import ServedTable
-from floe_iceberg.retention import of_ms
-from floe_iceberg.timestamps import latest_ms, stamped
-from floe_polaris.answers import Asked
-from floe_polaris.failures import (
+from floe_iceberg.maintenance import of_ms
+from floe_iceberg.snapshots import latest_ms, stamped
+from floe_polaris.files import VendedFileIO, vended_by
+from floe_polaris.http import USER_AGENT, Clock, create_session
+from floe_polaris.limits import LimitExceededError, Listing
+from floe_polaris.responses import Asked
+from floe_polaris.sent_settings import SentSettings
+from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
+from floe_polaris.transport_errors import (
     Server,
     address,
     corrected_uri,
@@ -74,21 +76,16 @@ from floe_polaris.failures import (
     status_of,
     was_not_sent,
 )
-from floe_polaris.files import VendedFileIO, vended_by
-from floe_polaris.http import USER_AGENT, Clock, create_session
-from floe_polaris.limits import LimitExceededError, Listing
-from floe_polaris.sent_settings import SentSettings
-from floe_polaris.tokens import BearerAuth, ClientCredentials, GivenToken, NoToken, TokenSource
 
 __all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers", "token_source"]
 
-# A property of every table made here: whether a table that is there is the one that was asked for.
+# A property of every table created here: it identifies the request that created the table.
 CREATE_ID = "floe.create-id"
 _DELEGATION = "X-Iceberg-Access-Delegation"
-# How Polaris and SeaweedFS refuse a change that would precede the last one.
+# Polaris's and SeaweedFS's messages for a change that is stamped before the last one.
 _REFUSED_TIMESTAMP = re.compile(r"(?i)invalid (update|snapshot) timestamp|expected sorted \w+ log")
 
-# What PyIceberg raises about an answer that has the right shape and makes no sense.
+# Raised by PyIceberg for a response that has the right shape and invalid content.
 _UNREADABLE = (
     IcebergValidationError,
     ArithmeticError,
@@ -136,7 +133,7 @@ def create_catalog(
 def token_source(
     config: RestCatalogConfig, settings: RestCatalogConfig, session: requests.Session, retry: Retry, root: Path
 ) -> TokenSource:
-    """Where the token of these settings comes from; `config` still has its references, to read a file again."""
+    """The token source of these settings; `config` still has its references, so that a file can be read again."""
     if settings.credentials is not None:
         elsewhere = settings.oauth2_server_uri
         server = Server(
@@ -173,7 +170,7 @@ def _corrected(settings: RestCatalogConfig) -> str | None:
 
 
 def _patient(name: str) -> Any:
-    """A method of PyIceberg's catalog that only looks, so that it can be repeated as it is."""
+    """A read-only method of PyIceberg's catalog, with retries."""
     plain = getattr(RestCatalog, name)
 
     @wraps(plain)
@@ -183,7 +180,7 @@ def _patient(name: str) -> Any:
     return ask
 
 
-class PolarisCatalog(RestCatalog):
+class PolarisCatalog(AdaptedRestCatalog):
     """A connected catalog. Threads share it; made by `create_catalog`."""
 
     def __init__(
@@ -220,7 +217,7 @@ class PolarisCatalog(RestCatalog):
             renews=settings.token_refresh_enabled,
             corrected=_corrected(settings),
         )
-        session.headers.update(extra_headers(settings))  # for the token too
+        session.headers.update(extra_headers(settings))  # for token requests too
         session.auth = BearerAuth(tokens)
         session.hooks["response"] = [self._answered, self._clock.look, asked.check]
         headers = {f"header.{key}": value for key, value in extra_headers(settings).items()}
@@ -243,69 +240,63 @@ class PolarisCatalog(RestCatalog):
         """`closed` while the catalog answers, `open` or `half_open` when it does not."""
         return self._retry.breaker.state
 
-    # What PyIceberg builds on ---------------------------------------------------------------------------------------
+    # Hooks of AdaptedRestCatalog ------------------------------------------------------------------------------------
 
-    def _create_session(self) -> requests.Session:
-        self._config_headers(self._http)
+    def open_session(self) -> requests.Session:
+        self.set_headers(self._http)
         return self._http
 
-    def _config_headers(self, session: requests.Session) -> None:
-        super()._config_headers(session)
+    def set_headers(self, session: requests.Session) -> None:
+        super().set_headers(session)
         session.headers["User-Agent"] = USER_AGENT
         if self._settings.access_delegation == "none":
             session.headers.pop(_DELEGATION, None)
 
-    def _fetch_config(self) -> None:
+    def fetch_config(self) -> None:
         self._ask(self._take_config)
 
     def _take_config(self) -> None:
-        """As PyIceberg does it, with those settings alone that a server may make."""
+        """Like PyIceberg's own, but applies only the settings that a server may make."""
         place = self.url(Endpoints.get_config, prefixed=False)
-        response = self._create_session().get(place, params={"warehouse": self._settings.warehouse})
+        response = self.open_session().get(place, params={"warehouse": self._settings.warehouse})
         try:
             response.raise_for_status()
         except requests.HTTPError as exc:
-            _handle_non_200_response(exc, {})
+            raise_for_response(exc)
         answer = ConfigResponse.model_validate_json(response.text)
         defaults, overrides = self.sent_settings.of_catalog(answer)
         self.properties = {**defaults, **self.properties, **overrides}
         self.uri = urljoin(self._settings.uri, self.properties["uri"])
         views = VIEW_ENDPOINTS if self.properties.get("view-endpoints-supported", "").lower() == "true" else ()
-        self._supported_endpoints = answer.endpoints or {*DEFAULT_ENDPOINTS, *views}
-        self._namespace_separator = unquote(self.properties.get("namespace-separator", "%1F"))
+        separator = unquote(self.properties.get("namespace-separator", "%1F"))
+        self.use_endpoints(answer.endpoints or {*DEFAULT_ENDPOINTS, *views}, namespace_separator=separator)
 
-    def _refresh_token(self) -> None:
-        """Tokens are renewed where they are sent."""
-
-    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
-        """Never chosen by settings that others make."""
-        del properties, location
+    def file_io(self) -> FileIO:
+        """The FileIO of this project; a server's settings never choose it."""
         return self._file_io or VendedFileIO(self._file_properties, {}, None, lambda: self._clock.skew)
 
-    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+    def served_table(self, identifier: tuple[str, ...], answer: TableResponse) -> Table:
         return ServedTable(
-            identifier_tuple,
-            table_response.metadata,
-            table_response.metadata_location or "",
-            self._files(table_response, lambda: self.vended(identifier_tuple)),
+            identifier,
+            answer.metadata,
+            answer.metadata_location or "",
+            self._files(answer, lambda: self.vended(identifier)),
             self,
-            refused_for_spark=self.sent_settings.refused_with(table_response),
+            refused_for_spark=self.sent_settings.refused_with(answer),
         )
 
-    def _response_to_staged_table(
-        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
-    ) -> StagedTable:
-        location = table_response.metadata_location or ""
-        return StagedTable(identifier_tuple, table_response.metadata, location, self._files(table_response, None), self)
+    def staged_table(self, identifier: tuple[str, ...], answer: TableResponse) -> StagedTable:
+        location = answer.metadata_location or ""
+        return StagedTable(identifier, answer.metadata, location, self._files(answer, None), self)
 
     def _files(self, answer: TableResponse, renew: Callable[[], Properties] | None) -> FileIO:
         if self._file_io is not None:
             return self._file_io
         place = answer.metadata_location or answer.metadata.location  # a table that is being created has no file yet
-        credentials = self._resolve_storage_credentials(answer.storage_credentials, place)
+        credentials = self.credentials_for(answer, place)
         vended = self.sent_settings.of_files(answer.config, credentials)
         own = self._file_properties
-        if any(is_credential_key(key) for key in vended):  # the project's and the server's do not mix
+        if any(is_credential_key(key) for key in vended):  # never mix the project's credentials with the server's
             own = {key: value for key, value in own.items() if not is_credential_key(key)}
         return VendedFileIO(own, vended, renew, lambda: self._clock.skew)
 
@@ -313,11 +304,11 @@ class PolarisCatalog(RestCatalog):
         """New credentials for the files of a table; loading it brings them from every server that vends any."""
         return vended_by(self.load_table(identifier).io)
 
-    # Asking ---------------------------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------------------------------------
 
     def _ask(self, act: Callable[[], Result], settle: Callable[[Exception], Result | None] | None = None) -> Result:
-        """What the catalog answers, asked as often as catalog.retry says; Floe's error where it does not."""
-        if getattr(self._inside, "call", False):  # a part of another call, which is patient already
+        """The result of a request, retried as catalog.retry sets; failures are raised as Floe's errors."""
+        if getattr(self._inside, "call", False):  # nested in a call that retries already
             return act()
         attempts = 0
 
@@ -337,7 +328,7 @@ class PolarisCatalog(RestCatalog):
             raise self._unreadable(_problems(exc)) from None
         except NotImplementedError as exc:
             raise FloeStorageError(
-                f"{address(self._settings.uri)} does not offer this: {exc}; see whether a newer version of it does"
+                f"{address(self._settings.uri)} does not support this: {exc}; check whether a newer version does"
             ) from exc
         except Exception as exc:
             if isinstance(exc, requests.RequestException) or is_transient(exc):
@@ -347,9 +338,9 @@ class PolarisCatalog(RestCatalog):
             raise
 
     def _unreadable(self, why: str) -> FloeStorageError:
-        """Raised without its cause, which shows what was answered: credentials for the files, for example."""
+        """Raised without its cause, whose text holds the response, which may contain credentials for the files."""
         return FloeStorageError(
-            f"{address(self._settings.uri)} answered something that is not in the Iceberg REST protocol ({why}); check "
+            f"the response of {address(self._settings.uri)} is not valid in the Iceberg REST protocol ({why}); check "
             f"catalog.uri in floe.yaml, and that the server is an Iceberg REST catalog"
         )
 
@@ -361,8 +352,8 @@ class PolarisCatalog(RestCatalog):
         except FloeError:
             raise
         except Exception as exc:
-            # PyIceberg puts the whole answer of the server into its words.
-            exc.args = tuple(shown(one) if isinstance(one, str) else one for one in exc.args)
+            # PyIceberg's messages contain the server's whole response.
+            exc.args = tuple(shown(argument) if isinstance(argument, str) else argument for argument in exc.args)
             raise
         finally:
             self._inside.call = False
@@ -377,7 +368,7 @@ class PolarisCatalog(RestCatalog):
     table_exists = _patient("table_exists")
     view_exists = _patient("view_exists")
 
-    # Changing -------------------------------------------------------------------------------------------------------
+    # Changes --------------------------------------------------------------------------------------------------------
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -404,27 +395,19 @@ class PolarisCatalog(RestCatalog):
                 raise self._server.unreachable(exc, attempts=1) from exc
             raise CommitStateUnknownException(f"no answer to the commit: {shown(str(exc))}") from exc
         except RESTError as exc:
-            # Polaris has one status, 400, for several ends of a commit; the name of the exception tells them apart.
+            # Polaris answers 400 for several outcomes of a commit; the name of the exception tells them apart.
             kind = str(exc).partition(":")[0]
             if kind in ("CommitStateUnknownException", "TimeoutException") or status_of(exc) == 408:
                 raise CommitStateUnknownException(str(exc)) from exc
             conflict = kind in ("CommitFailedException", "CommitConflictException", "ConflictException")
-            if conflict or "sequence number" in str(exc):  # the latter: somebody committed to another branch
+            if conflict or "sequence number" in str(exc):  # the latter: a commit to another branch
                 raise CommitFailedException(str(exc)) from exc
             if _REFUSED_TIMESTAMP.search(str(exc)):
-                made = [one.snapshot.timestamp_ms for one in updates if isinstance(one, AddSnapshotUpdate)]
+                made = [update.snapshot.timestamp_ms for update in updates if isinstance(update, AddSnapshotUpdate)]
                 raise _refused_timestamp(exc, ".".join(table.name()), latest, made) from exc
             raise
         finally:
-            self._http.headers.pop("Authorization", None)  # PyIceberg leaves a table's own token there, for everybody
-
-    @staticmethod
-    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Leave earlier metadata files to the server and to the removal of orphans.
-
-        Whether another table of the server refers to one would take a request for every table in each commit.
-        """
-        del io, base, metadata
+            self._http.headers.pop("Authorization", None)  # PyIceberg leaves a table's own token on the shared session
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         create = super().create_namespace
@@ -472,7 +455,7 @@ class PolarisCatalog(RestCatalog):
         try:
             with translated("update_namespace", name, namespace=True):
                 rest = send(removals, EMPTY_DICT)
-        except NamespaceNotFoundError:  # what was set went with it
+        except NamespaceNotFoundError:  # dropped with the properties just set
             raise
         except FloeStorageError as exc:
             raise _only_set(exc, name, updates, removals) from exc
@@ -506,7 +489,7 @@ class PolarisCatalog(RestCatalog):
                 self._ask(lambda: create(identifier, schema, location, partition_spec, sort_order, marked), settle)
             )
         except TableAlreadyExistsError:
-            # It may be ours all the same: a gateway on the way sent the request twice.
+            # It may still be ours: a gateway may have sent the request twice.
             found = self._find_table(identifier)
             if found is None:
                 raise
@@ -516,15 +499,15 @@ class PolarisCatalog(RestCatalog):
             raise
 
     def _take_back(self, identifier: str | Identifier, mark: str) -> None:
-        """Polaris refuses to vend credentials after it made the table: an empty table must not stay behind."""
-        with suppress(Exception):  # what was refused before is what the caller must know
+        """Drop the empty table that is left behind when Polaris creates a table, then refuses to vend credentials."""
+        with suppress(Exception):  # the caller must see the original error
             found = self._metadata(identifier)
             if found is not None and found["properties"].get(CREATE_ID) == mark and not found.get("snapshots"):
                 self.drop_table(identifier)
 
     def _metadata(self, identifier: str | Identifier) -> dict[str, Any] | None:
-        """What the catalog keeps about a table, or None; no credentials are asked for, which may not be had."""
-        place = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
+        """A table's metadata, or None if there is no table; requests no credentials, which may be refused."""
+        place = self.url(Endpoints.load_table, prefixed=True, **self.path_of(identifier))
         answer = self._http.get(place, headers={_DELEGATION: None})
         if answer.status_code == 404:
             return None
@@ -548,13 +531,13 @@ class PolarisCatalog(RestCatalog):
             return self._ask(lambda: stage(identifier, schema, place, partition_spec, sort_order, properties))
 
         made = staged(location)
-        files = made._table.io
+        files = table_of(made).io
 
         def renew() -> Properties:
             try:
                 return self.vended(self.identifier_to_tuple(identifier))
             except NoSuchTableError:
-                return vended_by(staged(made._table.metadata.location)._table.io)
+                return vended_by(table_of(staged(table_of(made).metadata.location)).io)
 
         if isinstance(files, VendedFileIO):
             files.renew_by(renew)
@@ -567,7 +550,7 @@ class PolarisCatalog(RestCatalog):
             found = self._find_table(identifier)
             if found is None:
                 return None
-            # Somebody may have gone on from there already.
+            # Another writer may have committed since.
             passed = {found.metadata_location, *(entry.metadata_file for entry in found.metadata.metadata_log)}
             return found if metadata_location in passed else None
 
@@ -580,7 +563,7 @@ class PolarisCatalog(RestCatalog):
         def settle(_failure: Exception) -> Table | None:
             found, source = self._find_table(to_identifier), self._find_table(from_identifier)
             moved = found is not None and found.metadata.table_uuid == before
-            gone = source is None or source.metadata.table_uuid != before  # another one of its name may be there by now
+            gone = source is None or source.metadata.table_uuid != before  # a new table may have its name by now
             return found if moved and gone else None
 
         return self._ask(lambda: rename(from_identifier, to_identifier), settle)
@@ -590,7 +573,7 @@ class PolarisCatalog(RestCatalog):
         drop = super().drop_table
         try:
             before = self._ask(lambda: self._metadata(identifier))
-        except PermissionDeniedError:  # who may drop it need not be one who may look at it: then it is asked once
+        except PermissionDeniedError:  # the privilege to drop a table does not include loading it: no retry then
             self._ask(lambda: _done(drop(identifier, purge_requested)), _not_again)
             return
         if before is None:
@@ -614,32 +597,32 @@ class PolarisCatalog(RestCatalog):
 
 
 def _headers(settings: RestCatalogConfig) -> dict[str, str]:
-    """The headers of every request, as settings of an engine."""
+    """The headers of every request, as engine settings."""
     headers = {**extra_headers(settings), _DELEGATION: settings.access_delegation}
     return {f"header.{key}": value for key, value in headers.items()}
 
 
 def extra_headers(settings: RestCatalogConfig) -> dict[str, str]:
-    """What every request to this catalog carries besides its token."""
+    """The headers of every request to this catalog, besides its token."""
     realm = settings.realm if isinstance(settings, PolarisCatalogConfig) else None
     return {**header_properties(settings.properties), **({} if realm is None else {"Polaris-Realm": realm})}
 
 
 def _refused_timestamp(exc: Exception, name: str, latest: int, made: list[int]) -> Exception:
-    """What it means that the server takes no change stamped like this; `made` are the stamps of its new snapshots."""
-    ahead = next((one for one in made if f"log entry at {one}" in str(exc)), None)
+    """The error for a change whose timestamp the server refuses; `made` has the timestamps of its new snapshots."""
+    ahead = next((stamp for stamp in made if f"log entry at {stamp}" in str(exc)), None)
     if ahead is not None:
         return FloeStorageError(
             f"the new snapshot of '{name}' is stamped {of_ms(ahead):%Y-%m-%d %H:%M:%S} UTC, ahead of the catalog "
-            f"server's clock, and the catalog takes none from the future. Nothing was committed: set this machine's "
+            f"server's clock; the catalog refuses snapshots from the future. Nothing was committed: set this machine's "
             f"clock (NTP), then run it again"
         )
     if made:  # stamped after the table as it was loaded: another writer changed it since
         return CommitFailedException(str(exc))
     return FloeStorageError(
-        f"'{name}' was last changed at {of_ms(latest):%Y-%m-%d %H:%M:%S} UTC by its timestamps, ahead of the catalog "
-        f"server's clock; until then the server takes no change of its refs, schema or properties, and none from "
-        f"Spark. Nothing was committed. Arrow writes are taken. Check the clocks of the server and of the writers, or "
+        f"the last change of '{name}' is stamped {of_ms(latest):%Y-%m-%d %H:%M:%S} UTC, ahead of the catalog server's "
+        f"clock; until then the server refuses changes of its refs, schema and properties, and all commits from "
+        f"Spark. Nothing was committed. Arrow writes still work. Check the clocks of the server and of the writers, or "
         f"wait"
     )
 
@@ -650,14 +633,14 @@ def _not_sent(exc: ValidationError) -> ConfigurationError:
 
 
 def _not_again(failure: Exception) -> bool | None:
-    """In the place of a look: what cannot be looked at is not repeated."""
+    """Used when the table cannot be inspected: never retry."""
     raise failure
 
 
 def _only_set(
     exc: FloeStorageError, namespace: str, updates: Iterable[str], removals: Iterable[str]
 ) -> FloeStorageError:
-    """The error for an update of a namespace of which only the first half was done."""
+    """The error for a namespace update that set its properties and then failed to remove others."""
     return type(exc)(
         f"namespace '{namespace}': {', '.join(sorted(updates))} set, but removing {', '.join(sorted(removals))} "
         f"failed: {str(exc).rstrip('.')}. Run the same update again",
@@ -670,6 +653,6 @@ def _done(_nothing: None) -> bool:
 
 
 def _problems(exc: ValidationError) -> str:
-    """What does not fit, and where, without the values."""
-    found = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in exc.errors(include_input=False))
+    """The invalid fields and their problems, without the values."""
+    found = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors(include_input=False))
     return shown("; ".join(found))

@@ -1,4 +1,4 @@
-"""What must work between this machine and a catalog, step by step: each a name, and a check that tells or raises."""
+"""The steps of a connection to a catalog: each a name, and a check that returns its finding or raises."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from urllib.parse import unquote, urlsplit
 import requests
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
+from floe_core.config import RestCatalogConfig, resolve_model
 from floe_core.errors import CatalogConnectionError, FloeStorageError
-from floe_core.redaction import protect_for_now
-from floe_core.references import resolve_model
 from floe_core.retry import Retry
-from floe_core.spec import RestCatalogConfig
+from floe_core.security import protect_for_now
 from floe_iceberg.errors import translated
 from floe_polaris.catalog import PolarisCatalog, extra_headers, token_source
-from floe_polaris.failures import Server, address, is_transient, retry_after
 from floe_polaris.http import CONNECT_SECONDS, Clock, create_session
 from floe_polaris.tokens import ClientCredentials, GivenToken
+from floe_polaris.transport_errors import Server, address, is_transient, retry_after
 
 __all__ = ["Diagnosis"]
 
-# Iceberg, and stores that check signatures, let clocks differ by so much.
+# The clock skew that Iceberg, and stores that check signatures, tolerate.
 _CLOCK_TOLERANCE = 60.0
 _SOON_DAYS = 14
 
@@ -60,7 +59,7 @@ class _Place:
 
 
 class Diagnosis:
-    """The steps to one catalog; `plugin` is how everybody else gets there."""
+    """The steps to one catalog; `plugin` connects as all other code does."""
 
     def __init__(self, config: RestCatalogConfig, *, root: Path, plugin: _Plugin) -> None:
         self._config = config
@@ -104,9 +103,9 @@ class Diagnosis:
         target, proxy = _Place.of(self._settings.uri), self._proxy
         if proxy:
             _connect(_Place.of(proxy), "HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment")
-            return f"{target}, by way of the proxy {_Place.of(proxy)}"
+            return f"{target}, through the proxy {_Place.of(proxy)}"
         number = _connect(target, "catalog.uri in floe.yaml")
-        return f"{target} takes connections" + (f" ({number})" if number != target.host else "")
+        return f"{target} accepts connections" + (f" ({number})" if number != target.host else "")
 
     def _shake_hands(self) -> str:
         target, proxy = _Place.of(self._settings.uri), self._proxy
@@ -127,17 +126,17 @@ class Diagnosis:
             connection.close()
         ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), timezone.utc)
         days = (ends - datetime.now(timezone.utc)).days
-        soon = ": have it renewed soon" if days < _SOON_DAYS else ""
-        return f"the certificate of {target.host} is trusted, and good until {ends:%Y-%m-%d} ({days} days){soon}"
+        soon = ": renew it soon" if days < _SOON_DAYS else ""
+        return f"the certificate of {target.host} is trusted, and valid until {ends:%Y-%m-%d} ({days} days){soon}"
 
     def _trusting(self) -> ssl.SSLContext:
-        """The same authorities as those of every other request."""
+        """A context with the authorities that every other request trusts."""
         if self._settings.ca_bundle:
-            _ = self._session  # which tells what is wrong with the file
+            _ = self._session  # raises if there is a problem with the file
             return ssl.create_default_context(cafile=self._root / self._settings.ca_bundle)
-        said = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
-        is_folder = Path(said).is_dir()
-        return ssl.create_default_context(cafile=None if is_folder else said, capath=said if is_folder else None)
+        bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+        is_folder = Path(bundle).is_dir()
+        return ssl.create_default_context(cafile=None if is_folder else bundle, capath=bundle if is_folder else None)
 
     def _fetch_token(self) -> str:
         settings = self._settings
@@ -146,10 +145,10 @@ class Diagnosis:
         if isinstance(source, ClientCredentials) and settings.credentials is not None:
             answer = source.answered()
             protect_for_now(answer.access_token.get_secret_value())
-            life = "no end told" if isinf(answer.life) else f"good for {_span(answer.life)}"
+            life = "without an expiry" if isinf(answer.life) else f"valid for {_span(answer.life)}"
             return f"fetched for '{settings.credentials.client_id}' with the scope '{settings.scope}', {life}"
         if isinstance(source, GivenToken):
-            return "the one that catalog.token refers to; how long it is good, only its issuer knows"
+            return "the value of catalog.token; only its issuer knows when it expires"
         return "none: auth is none in floe.yaml"
 
     def _compare_clocks(self) -> str:
@@ -158,15 +157,15 @@ class Diagnosis:
         except requests.RequestException as exc:
             raise self._server.unreachable(exc, attempts=1) from exc
         if "Date" not in answer.headers:
-            return "the catalog does not tell its time"
+            return "not compared: the catalog sends no Date header"
         clock = Clock()
         clock.look(answer)
         skew = clock.skew
         if abs(skew) > _CLOCK_TOLERANCE:
             raise FloeStorageError(
                 f"this machine's clock is {abs(skew):.0f} s {'behind' if skew > 0 else 'ahead of'} the catalog's; "
-                f"Iceberg and object stores take a minute at most. Set it by NTP (timedatectl set-ntp true), or have "
-                f"the catalog's set"
+                f"Iceberg and object stores tolerate one minute. Set it by NTP (timedatectl set-ntp true), or set the "
+                f"catalog's"
             )
         return f"{abs(skew):.0f} s from the catalog's"
 
@@ -177,28 +176,28 @@ class Diagnosis:
 
     def _list(self) -> str:
         count = len(self._plugin.list_namespaces())
-        return f"{count} namespace{'' if count == 1 else 's'} can be seen"
+        return f"{count} namespace{'' if count == 1 else 's'} visible"
 
 
 def _connect(place: _Place, setting: str) -> str:
-    """The number of the host, if something listens there."""
+    """The IP address of the host, if something listens there."""
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as exc:
         raise CatalogConnectionError(
-            f"there is no such host as '{place.host}'; check {setting}, and the name server of this machine"
+            f"the host '{place.host}' cannot be resolved; check {setting}, and the DNS of this machine"
         ) from exc
     try:
         with socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS) as connection:
             return str(connection.getpeername()[0])
     except TimeoutError as exc:
         raise CatalogConnectionError(
-            f"{place} ({found[0][4][0]}) does not take a connection within {CONNECT_SECONDS:g} s; see whether a "
-            f"firewall is between, and check {setting}"
+            f"{place} ({found[0][4][0]}) accepted no connection within {CONNECT_SECONDS:g} s; check for a firewall "
+            f"between, and check {setting}"
         ) from exc
     except OSError as exc:
         raise CatalogConnectionError(
-            f"nothing listens at {place} ({exc.strerror or exc}); see that the catalog runs there, and check {setting}"
+            f"nothing listens at {place} ({exc.strerror or exc}); check that the catalog runs there, and {setting}"
         ) from exc
 
 

@@ -1,4 +1,4 @@
-"""Files under credentials that a catalog vends: new ones are asked for before the old ones end."""
+"""Files under credentials that a catalog vends, which are renewed before they expire."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 
 from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Properties
 
 from floe_core.errors import FloeStorageError
-from floe_core.redaction import is_credential_key, protect_for_now
-from floe_core.telemetry import note
+from floe_core.observability import note
+from floe_core.security import is_credential_key, protect_for_now
+from floe_iceberg._pyiceberg.files import ArrowFileIO
 
 __all__ = ["VendedFileIO", "vended_by"]
 
 _EXPIRES = "s3.session-token-expires-at-ms"
 # For hdfs and viewfs, Arrow would load a JVM and Hadoop's library into this process.
 _SCHEMES = frozenset(("s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "file", ""))
-# How long before their end credentials are renewed: half of their life, at most this. A file that is being read or
-# written goes on with those it was opened with.
+# The longest time before their expiry that credentials are renewed; otherwise half of their lifetime. An open file
+# keeps the credentials that it was opened with.
 _LONGEST_MARGIN = 900.0
-# How long to leave the catalog alone when it gives no new ones, or some that have ended already.
+# The delay before the catalog is asked again, when it vends no new credentials or expired ones.
 _PAUSE = 5.0
 
 
 def vended_by(files: FileIO) -> dict[str, Any]:
-    """What the catalog itself said about these files; nothing of what floe.yaml says about the store."""
+    """The settings that the catalog vended for these files, without those of the store in floe.yaml."""
     return dict(files.vended) if isinstance(files, VendedFileIO) else {}
 
 
-def _in_pyicebergs_words(config: Mapping[str, Any]) -> dict[str, Any]:
+def _for_pyiceberg(config: Mapping[str, Any]) -> dict[str, Any]:
     properties = dict(config)
     if "s3.path-style-access" in config:
         virtual = str(config["s3.path-style-access"]).lower() != "true" and "s3.endpoint" in config
@@ -41,12 +41,12 @@ def _in_pyicebergs_words(config: Mapping[str, Any]) -> dict[str, Any]:
     return properties
 
 
-class VendedFileIO(PyArrowFileIO):
-    """The files of one table. Threads share it.
+class VendedFileIO(ArrowFileIO):
+    """The files of one table. Thread-safe.
 
     Args:
-        vended: What the catalog said about them, credentials among it.
-        renew: Asks the catalog for that anew; None where it cannot be asked.
+        vended: The settings that the catalog vended for them, including credentials.
+        renew: Requests new ones from the catalog; None where they cannot be renewed.
         clock_skew: How far this machine's clock is behind the catalog's, in seconds.
     """
 
@@ -57,7 +57,7 @@ class VendedFileIO(PyArrowFileIO):
         renew: Callable[[], Properties] | None,
         clock_skew: Callable[[], float],
     ) -> None:
-        super().__init__({**properties, **_in_pyicebergs_words(vended)})
+        super().__init__({**properties, **_for_pyiceberg(vended)})
         self.vended = dict(vended)
         self._renew = renew
         self._clock_skew = clock_skew
@@ -72,17 +72,17 @@ class VendedFileIO(PyArrowFileIO):
         self.fs_by_scheme = self._fresh
 
     def renew_by(self, renew: Callable[[], Properties]) -> None:
-        """From now on, ask for new credentials like this."""
+        """Set how new credentials are requested."""
         self._renew = renew
 
     def renewals(self) -> int:
-        """How often the credentials were renewed, now included if that is due: files opened before use older ones."""
+        """The number of renewals so far; renews first if due. Files opened before a renewal use older credentials."""
         self._renew_if_due()
         return self._renewals
 
     def _begin(self) -> None:
-        said = str(self.properties.get(_EXPIRES) or "")
-        left = int(said) / 1000 - (time.time() + self._clock_skew()) if said.isdecimal() else float("inf")
+        expires = str(self.properties.get(_EXPIRES) or "")
+        left = int(expires) / 1000 - (time.time() + self._clock_skew()) if expires.isdecimal() else float("inf")
         margin = min(left / 2, _LONGEST_MARGIN) if left > 0 else -_PAUSE
         # By both clocks: one of them stands still while the machine sleeps, the other may be set.
         self._ends_at = time.monotonic() + left, time.time() + left
@@ -94,7 +94,7 @@ class VendedFileIO(PyArrowFileIO):
                 protect_for_now(value)
 
     def _renew_if_due(self) -> None:
-        # Those at hand serve the others while one asks for new ones; when they have ended, everybody waits for it.
+        # One thread renews, while the others use the present credentials; once these have expired, all wait for it.
         if self._is_due() and self._renewing.acquire(blocking=_is_past(self._ends_at)):
             try:
                 if self._is_due():
@@ -105,14 +105,14 @@ class VendedFileIO(PyArrowFileIO):
     def _fresh(self, scheme: str, netloc: str | None = None) -> FileSystem:
         if scheme not in _SCHEMES:
             raise FloeStorageError(
-                f"a file of the table has an address that begins with {scheme[:20]}://, which is not read; Floe reads "
-                f"s3, gs and abfs addresses and local files. Check the table's location in the catalog"
+                f"a file of the table has an address with {scheme[:20]}://, which is not supported; Floe reads s3, gs "
+                f"and abfs addresses and local files. Check the table's location in the catalog"
             )
         self._renew_if_due()
         with self._lock:
             if (scheme, netloc) not in self._made:
                 self._protect()
-                self._made[scheme, netloc] = self._initialize_fs(scheme, netloc)
+                self._made[scheme, netloc] = self.new_file_system(scheme, netloc)
             return self._made[scheme, netloc]
 
     def _is_due(self) -> bool:
@@ -124,18 +124,18 @@ class VendedFileIO(PyArrowFileIO):
         except Exception:
             if _is_past(self._ends_at):
                 raise
-            self._renew_at = time.monotonic() + _PAUSE, time.time() + _PAUSE  # those at hand still hold for a while
+            self._renew_at = time.monotonic() + _PAUSE, time.time() + _PAUSE  # the present ones are still valid
             return
         note("storage_credentials_renewed")
         with self._lock:
             self.vended = dict(vended)
-            self.properties = {**self.properties, **_in_pyicebergs_words(vended)}
+            self.properties = {**self.properties, **_for_pyiceberg(vended)}
             self._made = {}
             self._renewals += 1
             self._begin()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: with the credentials of now, which are not renewed there."""
+        """For another process: with the present credentials, which are not renewed there."""
         return {"properties": self.properties, "vended": self.vended}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

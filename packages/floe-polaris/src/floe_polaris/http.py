@@ -1,4 +1,4 @@
-"""HTTP to a catalog: time-outs everywhere, one pool of connections, TLS checked, nothing repeated on its own."""
+"""HTTP to a catalog: a timeout for every request, one connection pool, verified TLS, no automatic retries."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from floe_core import __version__
+from floe_core.config import ResponseLimits, uri_password
 from floe_core.errors import ConfigurationError
-from floe_core.redaction import protect
-from floe_core.references import uri_password
-from floe_core.spec import ResponseLimits
+from floe_core.security import protect
 from floe_polaris.limits import limit_time, read_body
 
 __all__ = ["USER_AGENT", "Clock", "check_authorities", "create_session"]
 
 USER_AGENT = f"Floe/{__version__} PyIceberg/{pyiceberg.__version__}"
-# A host that is there accepts a connection at once; one that is not would keep us for minutes.
+# A reachable host accepts a connection at once; an unreachable one would block for minutes.
 CONNECT_SECONDS = 10.0
 _CONNECTIONS = 32
 
 
 class _Limited(HTTPAdapter):
-    """No request without a time-out, no answer without limits, and none that is sent twice: its caller decides that."""
+    """Every request has a timeout and every response has limits; no request is retried: its caller decides that."""
 
     def __init__(self, seconds: float, ca_bundle: Path | None, limits: ResponseLimits) -> None:
         self._limits = limits
@@ -42,9 +41,9 @@ class _Limited(HTTPAdapter):
     def send(  # type: ignore[override] # the arguments are requests' own
         self, request: requests.PreparedRequest, timeout: Any = None, verify: Any = True, **options: Any
     ) -> requests.Response:
-        # Said here, because REQUESTS_CA_BUNDLE in the environment wins over what a session says.
+        # Set here, because REQUESTS_CA_BUNDLE in the environment overrides a session's `verify`.
         verify = self._authorities or verify
-        if os.getpid() != self._process:  # forked: on its parent's connections, a child would read others' answers
+        if os.getpid() != self._process:  # forked: on its parent's connections, a child would read others' responses
             self._process = os.getpid()
             self.proxy_manager = {}
             self.init_poolmanager(_CONNECTIONS, _CONNECTIONS)
@@ -59,7 +58,7 @@ class _Limited(HTTPAdapter):
     def proxy_manager_for(self, proxy: str, **named: Any) -> Any:
         known = proxy in self.proxy_manager
         manager = super().proxy_manager_for(proxy, **named)
-        if not known and not proxy.lower().startswith("socks"):  # those have connections of their own
+        if not known and not proxy.lower().startswith("socks"):  # these have connection classes of their own
             limit_time(manager, self._limits)
         return manager
 
@@ -67,7 +66,7 @@ class _Limited(HTTPAdapter):
 def create_session(
     *, timeout_seconds: float, ca_bundle: Path | None, limits: ResponseLimits | None = None
 ) -> requests.Session:
-    """A session that several threads may use; proxies are those of the environment."""
+    """A thread-safe session; its proxies are those of the environment."""
     if ca_bundle is not None:
         check_authorities(ca_bundle)
     session = requests.Session()
@@ -81,19 +80,19 @@ def create_session(
 
 
 def check_authorities(ca_bundle: Path) -> None:
-    """Refuse what is not a PEM file with certificates in it."""
+    """Refuse a file that is missing or holds no PEM certificates."""
     if not ca_bundle.is_file():
-        raise ConfigurationError(f"catalog.ca_bundle: there is no file {ca_bundle}; put the authorities' PEM there")
+        raise ConfigurationError(f"catalog.ca_bundle: {ca_bundle} does not exist; put the authorities' PEM there")
     try:
         ssl.create_default_context(cafile=ca_bundle)
     except OSError as exc:
         raise ConfigurationError(
-            f"catalog.ca_bundle: {ca_bundle} holds no certificates that can be read; put the authorities' PEM there"
+            f"catalog.ca_bundle: {ca_bundle} holds no readable certificates; put the authorities' PEM there"
         ) from exc
 
 
 class Clock:
-    """How far this machine's clock is from the server's, as its answers tell."""
+    """How far this machine's clock is behind the server's, by the Date header of its responses."""
 
     def __init__(self) -> None:
         self.skew = 0.0

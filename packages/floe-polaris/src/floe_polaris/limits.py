@@ -1,7 +1,8 @@
-"""How much a catalog server may answer: bytes after decompression, seconds, pages, and nesting of its JSON."""
+"""Limits on a catalog server's responses: bytes after decompression, seconds, pages, and nesting of its JSON."""
 
 from __future__ import annotations
 
+import codecs
 import http.client
 import io
 import re
@@ -13,9 +14,9 @@ import requests
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from floe_core.config import ResponseLimits
 from floe_core.errors import CatalogConnectionError
-from floe_core.spec import ResponseLimits
-from floe_polaris.failures import address
+from floe_polaris.transport_errors import address
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -24,24 +25,25 @@ __all__ = ["LimitExceededError", "Listing", "limit_time", "read_body"]
 
 _PIECE: Final = 2**16
 _MB: Final = 2**20
+_BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 # Brackets, and whole strings, once escapes are gone. No repetition of a group: that would store each character's state.
 _PART: Final = re.compile(rb'[\[\]{}]|"[^"]*"?')
 
 
 class LimitExceededError(CatalogConnectionError):
-    """An answer was larger, slower, longer or deeper than catalog.limits allows. The request is not repeated."""
+    """A response was larger, slower, longer or deeper than catalog.limits allows. The request is not retried."""
 
 
 def _refuse(what: str, setting: str, *, method: str | None, server: str = "the catalog server") -> NoReturn:
-    done = "" if method in ("GET", "HEAD", None) else " What was asked may have been done: check before you repeat it."
+    done = "" if method in ("GET", "HEAD", None) else " The change may have been made: check before you repeat it."
     raise LimitExceededError(
-        f"{server} {what}; Floe stopped reading.{done} No catalog that works answers like this: check catalog.uri, and "
-        f"the server. If the answer is right, raise catalog.limits.{setting} in floe.yaml"
+        f"{server} {what}; Floe stopped reading.{done} A working catalog does not answer like this: check catalog.uri, "
+        f"and the server. If the answer is right, raise catalog.limits.{setting} in floe.yaml"
     )
 
 
 def read_body(response: requests.Response, limits: ResponseLimits) -> None:
-    """Read an answer to its end, decompressed, or refuse it; afterwards `response.content` is at hand."""
+    """Read a response to its end, decompressed, or refuse it; afterwards `response.content` is available."""
     method, server = response.request.method, address(response.url)
     pieces, size = [], 0
     try:
@@ -55,11 +57,16 @@ def read_body(response: requests.Response, limits: ResponseLimits) -> None:
         response.close()
         raise
     body = b"".join(pieces)
-    response._content = body  # as requests itself keeps it
+    response._content = body  # noqa: SLF001 - as requests itself keeps it
+    # The encoding of JSON; in another one that the server names, the same bytes could be nested deeper.
+    response.encoding = "utf-8"
     lists = body.count(b"[") + body.count(b"{")
     if lists > limits.lists:
         problem = f"answered with JSON of more than {limits.lists:,} lists and objects"
         _refuse(problem, "lists", method=method, server=server)
+    if lists > limits.depth and (b"\x00" in body or body.startswith(_BYTE_ORDER_MARKS)):
+        problem = "answered in another encoding than UTF-8, so that the nesting of its JSON cannot be measured"
+        _refuse(problem, "depth", method=method, server=server)
     if lists > limits.depth and _is_deeper(body, limits.depth):
         problem = f"answered with JSON that is nested more than {limits.depth} levels deep"
         _refuse(problem, "depth", method=method, server=server)
@@ -87,15 +94,15 @@ class Listing:
         self._pages = self._bytes = 0
 
     def add(self, response: requests.Response) -> None:
-        """Count one answer; all pages together may be as large as one answer."""
+        """Count one response; all pages together may be as large as one response."""
         self._pages += 1
         self._bytes += len(response.content)
         server = address(response.url)
         if self._pages > self._limits.pages:
-            problem = f"lists in more than {self._limits.pages:,} pages"
+            problem = f"sent a listing of more than {self._limits.pages:,} pages"
             _refuse(problem, "pages", method=None, server=server)
         if self._bytes > self._limits.response_bytes:
-            problem = f"lists in pages of more than {self._limits.response_bytes / _MB:,.4g} MB together"
+            problem = f"sent a listing of more than {self._limits.response_bytes / _MB:,.4g} MB"
             _refuse(problem, "response_bytes", method=None, server=server)
 
 
@@ -103,7 +110,7 @@ class Listing:
 
 
 def limit_time(manager: PoolManager, limits: ResponseLimits) -> None:
-    """From now on, no answer on the connections of this pool takes longer than the limit, however it arrives."""
+    """Limit the total time of every response on the connections of this pool, however it arrives."""
 
     class TimedResponse(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
@@ -128,7 +135,7 @@ def limit_time(manager: PoolManager, limits: ResponseLimits) -> None:
 
 
 class _TimedReads(io.RawIOBase):
-    """A socket whose reads end together: a server that sends a byte now and then never reaches a time-out."""
+    """A socket with one deadline for all its reads: a server that trickles bytes never reaches a read timeout."""
 
     def __init__(self, sock: socket.socket, seconds: float, method: str | None) -> None:
         self._sock = sock

@@ -14,20 +14,18 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from requests.utils import get_environ_proxies, select_proxy
 
 from floe_core import __version__
+from floe_core.config import PolarisCatalogConfig, RestCatalogConfig, resolve_model
 from floe_core.errors import FloeStorageError, NamespaceNotFoundError
 from floe_core.identifiers import Namespace, TableIdentifier
-from floe_core.plugins import FLOE_API_VERSION
-from floe_core.ports import CatalogPlugin, HealthStatus, PluginMetadata, StoragePlugin
-from floe_core.references import resolve_model
-from floe_core.spec import PolarisCatalogConfig, RestCatalogConfig
-from floe_core.telemetry import operation
+from floe_core.observability import operation
+from floe_core.plugins import FLOE_API_VERSION, CatalogPlugin, HealthStatus, PluginMetadata, StoragePlugin
+from floe_iceberg.catalogs import files_of
 from floe_iceberg.errors import translated
-from floe_iceberg.storage_catalog import files_of
-from floe_polaris.answers import checked_token
+from floe_polaris.ca_bundle import java_trust_options
 from floe_polaris.catalog import PolarisCatalog, create_catalog, extra_headers
-from floe_polaris.failures import address, shown
 from floe_polaris.http import CONNECT_SECONDS, USER_AGENT
-from floe_polaris.truststore import java_trust_options
+from floe_polaris.responses import checked_token
+from floe_polaris.transport_errors import address, shown
 
 __all__ = ["PolarisCatalogPlugin", "RestCatalogPlugin"]
 
@@ -80,7 +78,7 @@ class RestCatalogPlugin(CatalogPlugin):
         return Diagnosis(self._config, root=self._root, plugin=self).steps()
 
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
-        del warehouse  # the server knows where its tables are
+        del warehouse  # the server locates its tables
         settings = resolve_model(self._config, root=self._root)
         prefix = f"spark.sql.catalog.{catalog_name}"
         properties = {
@@ -91,7 +89,7 @@ class RestCatalogPlugin(CatalogPlugin):
             "rest.client.user-agent": USER_AGENT,
             "rest.client.connection-timeout-ms": str(int(min(CONNECT_SECONDS, settings.timeout_seconds) * 1000)),
             "rest.client.socket-timeout-ms": str(int(settings.timeout_seconds * 1000)),
-            "rest.client.max-retries": str(max(settings.retry.max_attempts - 1, 1)),  # it takes no 0
+            "rest.client.max-retries": str(max(settings.retry.max_attempts - 1, 1)),  # 0 is refused
             **self._spark_auth(settings),
             **self._spark_proxy(settings.uri),
             **{f"header.{key}": value for key, value in extra_headers(settings).items()},
@@ -105,15 +103,15 @@ class RestCatalogPlugin(CatalogPlugin):
         }
 
     def check_for_spark(self) -> None:
-        """Java asks the server for settings by itself, and lets them win over its own."""
+        """Java fetches /v1/config itself and lets it override the project's settings."""
         catalog = self.connect()
         found = catalog.sent_settings.refused_for_spark
         if found:
             raise FloeStorageError(
-                f"Spark is not given the catalog at {address(catalog.uri)}: it sends {shown(', '.join(found))} in "
+                f"Spark cannot use the catalog at {address(catalog.uri)}: it sends {shown(', '.join(found))} in "
                 f"/v1/config, which only the project may set; Java would load the classes that these name, or send "
-                f"credentials where they point. Have them removed on the server, and check catalog.uri"
-                f"{_OWN_ENDPOINT if 's3.endpoint' in found else ''}. What needs no Spark works"
+                f"credentials to these addresses. Remove them on the server, and check catalog.uri"
+                f"{_OWN_ENDPOINT if 's3.endpoint' in found else ''}. Operations without Spark still work"
             )
 
     def _spark_trust(self, settings: RestCatalogConfig) -> dict[str, str]:
@@ -145,7 +143,7 @@ class RestCatalogPlugin(CatalogPlugin):
 
     @staticmethod
     def _spark_proxy(uri: str) -> dict[str, str]:
-        """Java does not look at HTTPS_PROXY and NO_PROXY, as Python does."""
+        """Java ignores HTTPS_PROXY and NO_PROXY, which Python uses."""
         given = select_proxy(uri, get_environ_proxies(uri))
         if not given:
             return {}
@@ -181,11 +179,11 @@ class RestCatalogPlugin(CatalogPlugin):
                 if levels:
                     raise
                 raise FloeStorageError(
-                    f"the catalog knows no warehouse '{self._config.warehouse}', or does not show it to this "
-                    f"principal; check catalog.warehouse in floe.yaml, and its roles"
+                    f"the catalog has no warehouse '{self._config.warehouse}', or this principal may not see it; check "
+                    f"catalog.warehouse in floe.yaml, and the roles of the principal"
                 ) from exc
             # Some servers list grandchildren too.
-            return sorted({".".join(one) for one in found if len(one) == len(levels) + 1})
+            return sorted({".".join(name) for name in found if len(name) == len(levels) + 1})
 
     def delete_namespace(self, namespace: str) -> None:
         levels = Namespace.from_string(namespace).levels
@@ -218,7 +216,7 @@ class RestCatalogPlugin(CatalogPlugin):
             (catalog.purge_table if purge else catalog.drop_table)((*table.namespace, table.name))
 
     def vend_credentials(self, table_path: str) -> dict[str, str]:
-        """What the server vends for a table, `bronze.orders`: credentials, and the settings that go with them."""
+        """The credentials that the server vends for a table such as `bronze.orders`, and their settings."""
         table = TableIdentifier.from_string(table_path)
         with translated("vend_credentials", table):
             return {key: str(value) for key, value in self.connect().vended((*table.namespace, table.name)).items()}

@@ -1,4 +1,4 @@
-"""What a catalog server sends as settings, sifted before either engine acts on it."""
+"""The settings that a catalog server sends, filtered before either engine uses them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from pyiceberg.catalog.rest import ConfigResponse, TableResponse
 from pyiceberg.typedef import Properties
 
 from floe_core.errors import ConfigurationError, FloeStorageError
-from floe_core.foreign_settings import OwnSettings, java_refusals, sift, vended_stores
-from floe_core.plain_transport import plain_http_problem
-from floe_core.telemetry import warn
-from floe_polaris.failures import shown
+from floe_core.observability import warn
+from floe_core.security import OwnSettings, java_refusals, plain_http_problem, sift, vended_stores
+from floe_polaris.transport_errors import shown
 
 __all__ = ["SentSettings"]
 
 _ENDPOINT = "s3.endpoint"
-# So many names are remembered as reported; a server could send others without end.
+# The prefix of credentials that replaces Java's client for all files of a store.
+_ALL_FILES = {"s3": "s3", "gcs": "gs"}
+# At most this many reported names are remembered; a server could send new ones without end.
 _MOST_REPORTED = 1000
 
 
 class SentSettings:
-    """The settings of one server. Threads share it.
+    """The settings of one server. Thread-safe.
 
     Args:
-        own: What the project says itself.
-        delegates: The project asks this server for credentials of the files.
+        own: The project's own settings.
+        delegates: The project requests credentials for the files from this server.
         allow_insecure: The server may vend credentials for a store that is reached by plain http.
         server: Its address, for the log.
     """
@@ -43,29 +44,34 @@ class SentSettings:
         self.refused_for_spark: tuple[str, ...] = ()
 
     def of_catalog(self, answer: ConfigResponse) -> tuple[dict[str, str], dict[str, str]]:
-        """The defaults and the overrides of `/v1/config` that count: nothing about the files, which come with tables.
+        """The accepted defaults and overrides of `/v1/config`, without settings of files, which come with tables.
 
         Java would combine an endpoint that is sent here with the project's own keys.
         """
         sent = [answer.defaults or {}, answer.overrides or {}]
-        defaults, overrides = (self._sifted(one, frozenset()) for one in sent)
-        self.refused_for_spark = tuple(sorted({key for one in sent for key in java_refusals(one, self._own)}))
+        defaults, overrides = (self._sifted(settings, frozenset()) for settings in sent)
+        refused = {key for settings in sent for key in java_refusals(settings, self._own)}
+        self.refused_for_spark = tuple(sorted(refused))
         return defaults, overrides
 
     def of_files(self, config: Properties, credentials: Properties) -> dict[str, str]:
-        """The settings that came with a table, with those of the credentials for its files over them."""
+        """The settings that came with a table, overridden by those of the credentials for its files."""
         sent = {**config, **credentials}
         return self._sifted(sent, self._vended(sent))
 
     def refused_with(self, answer: TableResponse) -> tuple[str, ...]:
-        """The settings for which Spark must not be given this table."""
-        location = answer.metadata.location
-        # The settings of a store may stand beside its credentials, which count for the files below their prefix.
-        beside = [one.config for one in answer.storage_credentials if location.startswith(one.prefix)]
-        vended = self._vended({key: value for one in (answer.config, *beside) for key, value in one.items()})
+        """The settings because of which Spark must not use this table."""
+        # Java has a client for each prefix of credentials, and one for all other files of the store. That one has the
+        # settings of `config`, and the project's keys unless the server sent keys for all files.
+        vended = self._vended(answer.config) | {
+            store
+            for credential in answer.storage_credentials
+            for store in self._vended(credential.config)
+            if _ALL_FILES.get(store) == credential.prefix
+        }
         refused = set(java_refusals(answer.config, self._own, vended=vended))
-        for one in answer.storage_credentials:
-            refused.update(java_refusals(one.config, self._own, vended=self._vended(one.config)))
+        for credential in answer.storage_credentials:
+            refused.update(java_refusals(credential.config, self._own, vended=self._vended(credential.config)))
         return tuple(sorted(refused))
 
     def _vended(self, sent: Mapping[str, Any]) -> frozenset[str]:
@@ -95,7 +101,7 @@ class SentSettings:
             self._reported.update(new)
         if new:
             warn(
-                "the catalog server sent settings that are the project's own to make; they are not used",
+                "the catalog server sent settings that only the project may set; they are ignored",
                 server=self._server,
                 settings=shown(", ".join(new)),
             )

@@ -1,4 +1,4 @@
-"""Bearer tokens: fetched, renewed before they end, and once more when the catalog refuses one that should be good."""
+"""Bearer tokens: fetched, renewed before they expire, and renewed once when the catalog refuses a valid one."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from requests.auth import AuthBase
 
 from floe_core.errors import CatalogConnectionError, FloeError
-from floe_core.redaction import protect, protect_for_now
+from floe_core.observability import note, operation
 from floe_core.retry import Retry
-from floe_core.telemetry import note, operation
-from floe_polaris.answers import AskedForToken, checked_token
-from floe_polaris.failures import Server
+from floe_core.security import protect, protect_for_now
+from floe_polaris.responses import AskedForToken, checked_token
+from floe_polaris.transport_errors import Server
 
 __all__ = ["BearerAuth", "ClientCredentials", "GivenToken", "NoToken", "TokenSource"]
 
 _REFUSED = (401, 419)
-# How long before its end a token is renewed: a fifth of its life, at most this.
+# The longest time before its expiry that a token is renewed; otherwise a fifth of its lifetime.
 _LONGEST_MARGIN = 60.0
-# How long to leave a token endpoint alone that does not answer.
+# The delay before a token endpoint that does not answer is asked again.
 _PAUSE = 5.0
 
 
 class TokenSource(ABC):
-    """Where the token comes from. Threads share it."""
+    """Where the token comes from. Thread-safe."""
 
     @abstractmethod
     def current(self) -> str | None:
-        """The token to send now; None where the catalog asks for none."""
+        """The token to send now; None where the catalog needs none."""
 
     @abstractmethod
     def renewed(self, refused: str) -> str | None:
-        """Another token than the one that was refused, or None if there is none to be had."""
+        """A token other than the refused one, or None if there is no other."""
 
 
 class NoToken(TokenSource):
-    """For catalogs that ask for nothing."""
+    """For catalogs without authentication."""
 
     def current(self) -> str | None:
         return None
@@ -56,7 +56,7 @@ class NoToken(TokenSource):
 
 
 class GivenToken(TokenSource):
-    """A token that somebody else fetched; `read` gets it again, from a file that may have been rotated."""
+    """A token issued outside of Floe; `read` reads it again, from a file that may have been rotated."""
 
     def __init__(self, read: Callable[[], str]) -> None:
         self._read = read
@@ -80,7 +80,7 @@ class _Answer(BaseModel):
 
     @property
     def life(self) -> float:
-        """In seconds; a token that does not say when it ends is good until it is refused."""
+        """In seconds; a token without an expiry is valid until it is refused."""
         try:
             seconds = float(self.expires_in)
         except (TypeError, ValueError, OverflowError):
@@ -121,7 +121,7 @@ class ClientCredentials(TokenSource):
         self._token: _Token | None = None
         self._rounds = 0
         self._failure: FloeError | None = None
-        protect(quote_plus(client_secret.get_secret_value()))  # as it stands in the form
+        protect(quote_plus(client_secret.get_secret_value()))  # as encoded in the form
 
     def current(self) -> str:
         with self._in_turn():
@@ -132,16 +132,16 @@ class ClientCredentials(TokenSource):
                 except CatalogConnectionError:
                     if token is None or time.monotonic() >= token.ends_at:
                         raise
-                    token = replace(token, renew_at=time.monotonic() + _PAUSE)  # it still holds for a while
+                    token = replace(token, renew_at=time.monotonic() + _PAUSE)  # it is still valid
                 self._token = token
-            protect_for_now(token.text)  # the newest are remembered, and this one is in use
+            protect_for_now(token.text)  # only the newest stay protected, and this one is in use
             return token.text
 
     def renewed(self, refused: str) -> str | None:
         if not self._refresh:
             return None
         with self._in_turn():
-            # Another thread may have met the same refusal and renewed it already.
+            # Another thread may have renewed it already, after the same refusal.
             if self._token is None or self._token.text == refused:
                 note("reconnecting", reason="the catalog refused the token")
                 self._token = self._fetched()
@@ -149,7 +149,7 @@ class ClientCredentials(TokenSource):
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """One thread at a time; those that waited while its attempt failed do not wait for one of their own."""
+        """One thread at a time; threads that waited during a failed attempt fail with it, without one of their own."""
         seen = self._rounds
         with self._lock:
             failure = self._failure
@@ -169,12 +169,12 @@ class ClientCredentials(TokenSource):
         with operation("polaris.authenticate", scope=self._form["scope"], server=self._server.uri):
             asked = time.monotonic()
             answer = self.answered()
-            text = checked_token(answer.access_token.get_secret_value(), "What the token endpoint gave")
+            text = checked_token(answer.access_token.get_secret_value(), "The answer of the token endpoint")
             protect_for_now(text)
             return _Token(text, asked + answer.life - min(answer.life / 5, _LONGEST_MARGIN), asked + answer.life)
 
     def answered(self) -> _Answer:
-        """What the token endpoint gives now, asked as often as catalog.retry says."""
+        """The token endpoint's response, retried as catalog.retry sets."""
         attempts = 0
 
         def ask() -> _Answer:
@@ -194,7 +194,7 @@ class ClientCredentials(TokenSource):
             self._server.uri,
             data=form,
             headers={"Content-Type": "application/x-www-form-urlencoded", "Authorization": None},
-            # Otherwise the session would ask for a token in order to ask for a token, and check it as a catalog's.
+            # Otherwise the session would fetch a token to fetch a token, and check the response as a catalog's.
             auth=lambda request: request,
             hooks={"response": [self._asked.check]},
         )
@@ -205,7 +205,7 @@ class ClientCredentials(TokenSource):
 
 
 class BearerAuth(AuthBase):
-    """Sends the token, and sends a request again, once, with a new token if one is refused that was good before."""
+    """Sends the token; if it is refused after it was accepted before, repeats the request once with a new one."""
 
     def __init__(self, source: TokenSource) -> None:
         self.source = source

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from floe_spark import Lake
+    from floe_iceberg import Lake
 
 __all__ = ["connect"]
 
@@ -18,9 +18,8 @@ def connect(project: Path | str | None = None, *, environment: str | None = None
     environment variable TRACEPARENT, or a new one for this program.
     """
     from floe_core.compiler import compile_project, find_project
-    from floe_core.telemetry import observe
-    from floe_core.trace_context import program_trace
-    from floe_spark import Lake
+    from floe_core.observability import observe, program_trace
+    from floe_iceberg import Lake
 
     root = find_project(Path(project) if project is not None else None)
     artifacts = compile_project(root, environment).artifacts

@@ -24,18 +24,16 @@ from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
+from floe_core.formatting import counted, human_bytes
 from floe_core.maintenance import KeptFile, Step
-from floe_core.redaction import redact
-from floe_core.words import counted, human_bytes
+from floe_core.security import redact
 
 if TYPE_CHECKING:
     from floe_core.identifiers import TableIdentifier
-    from floe_core.records import Record
-    from floe_iceberg.health import Finding, Light, TableFacts
-    from floe_iceberg.upkeep import TablePlan
-    from floe_runtime.failures import Failure
-    from floe_runtime.runner import LogLine, Materialized, RunReport, StepEvent
-    from floe_spark.maintenance.run import Progress, TableOutcome
+    from floe_core.maintenance import Record
+    from floe_iceberg.maintenance import Finding, Light, Progress, TableFacts, TableOutcome, TablePlan
+    from floe_runtime.runs.failures import Failure
+    from floe_runtime.runs.runner import LogLine, Materialized, RunReport, StepEvent
 
 __all__ = [
     "UpkeepLine",

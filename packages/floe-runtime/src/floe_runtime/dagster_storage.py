@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagster._core.events import ASSET_EVENTS
-from dagster._core.events.log import EventLogEntry
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
-from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
-from dagster._core.storage.sql import create_engine
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS, create_db_conn_string
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
+from dagster import EventLogEntry
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import CompiledArtifacts
 from floe_core.errors import FloeError
+from floe_dagster._dagster.storage import (
+    ASSET_EVENTS,
+    AdaptedEventLog,
+    AdaptedStorage,
+    ConfigurableClassData,
+    SqlEventLogStorageTable,
+    SqliteRunStorage,
+    SqliteScheduleStorage,
+    create_db_conn_string,
+)
 from floe_runtime.stored_events import redacted, with_redacted
 
 if TYPE_CHECKING:
-    from dagster._core.execution.backfill import PartitionBackfill
-    from dagster._core.scheduler.instigation import InstigatorTick, TickData
-    from dagster._daemon.types import DaemonHeartbeat
+    from floe_dagster._dagster.storage import DaemonHeartbeat, InstigatorTick, PartitionBackfill, TickData
 
 __all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage", "protect_project"]
 
@@ -53,7 +52,7 @@ _BACKFILL_TEXTS = ("error", "description")
 _CHECKSUM = re.compile("-[0-9a-f]{8}$")
 
 
-class _EventLog(SqliteEventLogStorage):
+class _EventLog(AdaptedEventLog):
     """The event log of Dagster, without secrets, and with a batch in one transaction of each of its two files."""
 
     def store_event(self, event: EventLogEntry) -> None:
@@ -69,39 +68,25 @@ class _EventLog(SqliteEventLogStorage):
                     super().store_event(event)
 
     def _store_together(self, run_id: str, events: list[EventLogEntry]) -> None:
-        rows = [self._event_to_row(event) for event in events]
+        rows = [self.row_of(event) for event in events]
         # If this fails, Dagster stores the events again, one at a time: nothing may be stored by then, or sensors see
         # them twice. So neither file is committed before both have all rows. The run's log is committed first; if the
         # commit of the index then fails (disk full), the log of the run lists these events twice, the index once.
-        with self.index_transaction() as index, self._run_beside_index(run_id) as run:
+        with self.index_transaction() as index, self.run_beside_index(run_id) as run:
             run.execute(SqlEventLogStorageTable.insert(), rows)
             self._store_in_index(index, events, rows)
-
-    @contextmanager
-    def _run_beside_index(self, run_id: str) -> Iterator[Any]:
-        """A transaction in the run's log. `run_connection` would wait for the lock that `index_transaction` holds."""
-        connect_args = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
-        engine = create_engine(self.conn_string_for_shard(run_id), connect_args=connect_args)
-        try:
-            if run_id not in self._initialized_dbs:
-                self._initdb(engine)
-                self._initialized_dbs.add(run_id)
-            with engine.begin() as connection:
-                yield connection
-        finally:
-            engine.dispose()
 
     def _store_in_index(self, index: Any, events: Sequence[EventLogEntry], rows: Sequence[Mapping[str, Any]]) -> None:
         inserted = [index.execute(SqlEventLogStorageTable.insert().values(**row)) for row in rows]
         ids = [int(one.lastrowid) for one in inserted]
-        self._store_asset_event_tags(index, events, ids)
+        self.store_tags(index, events, ids)
         # Each event of an asset replaces what the one before it left in the table of assets.
         latest = {
             (event.dagster_event_type, row["asset_key"]): (event, event_id)
             for event, row, event_id in zip(events, rows, ids, strict=True)
         }
         for event, event_id in latest.values():
-            self._store_asset_event(index, event, event_id)
+            self.store_asset(index, event, event_id)
 
 
 def _is_plain(event: EventLogEntry) -> bool:
@@ -132,14 +117,16 @@ class _Runs(SqliteRunStorage):
         super().add_daemon_heartbeat(with_redacted(daemon_heartbeat, "errors"))
 
 
-class ProjectStorage(DagsterSqliteStorage):
+class ProjectStorage(AdaptedStorage):
     """Runs, events and schedules where Dagster keeps them by default, below `base_dir`."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)
-        self._event_log_storage = _EventLog(str(Path(base_dir) / "history" / "runs"))
-        self._schedule_storage = _Schedules(create_db_conn_string(str(Path(base_dir) / "schedules"), "schedules"))
-        self._run_storage = _Runs(create_db_conn_string(str(Path(base_dir) / "history"), "runs"))
+        self.use_parts(
+            events=_EventLog(str(Path(base_dir) / "history" / "runs")),
+            schedules=_Schedules(create_db_conn_string(str(Path(base_dir) / "schedules"), "schedules")),
+            runs=_Runs(create_db_conn_string(str(Path(base_dir) / "history"), "runs")),
+        )
         protect_project(Path(base_dir))
 
     @classmethod

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import CompiledArtifacts
 from floe_core.errors import FloeError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.java import java_executable, java_problem, java_version
 from floe_core.models import WriteMode
 from floe_core.plugins import check_health
-from floe_core.redaction import redact
+from floe_core.security import redact
 
 if TYPE_CHECKING:
+    from floe_iceberg import Lake
     from floe_runtime.probe import Probe
-    from floe_spark import Lake
 
 __all__ = ["Finding", "examine"]
 
@@ -41,7 +41,7 @@ def examine(artifacts: CompiledArtifacts) -> Iterator[Finding]:
     yield Finding("java", java is None, java or f"Java {java_version(java_executable() or '')} at {java_executable()}")
     if java is not None and artifacts.spark.remote is None:
         return
-    from floe_spark import Lake
+    from floe_iceberg import Lake
 
     lake = Lake(artifacts)
     steps = _steps_to_catalog(lake)
@@ -133,7 +133,7 @@ def _place(lake: Lake) -> str:
 
 def _timestamps(lake: Lake) -> str:
     """Tables that a wrong clock left in a state in which Spark cannot load them, or cannot write to them."""
-    from floe_iceberg.timestamps import GRACE_MS, disorder, latest_ms, now_ms
+    from floe_iceberg.snapshots import GRACE_MS, disorder, latest_ms, now_ms
 
     unsorted: list[str] = []
     ahead: list[str] = []

@@ -6,10 +6,10 @@ import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
-from floe_core.artifacts import CompiledArtifacts
+from floe_core.config import CompiledArtifacts
 
 if TYPE_CHECKING:
-    from floe_core.governance import PolicyEnforcer
+    from floe_core.maintenance import PolicyEnforcer
 
 __all__ = ["policy_enforcer"]
 
@@ -24,6 +24,6 @@ def policy_enforcer(artifacts: CompiledArtifacts) -> PolicyEnforcer | None:
     if PathFinder.find_spec(top, [str(artifacts.root), *sys.path]) is None:
         return None
     from floe_dagster.maintenance import enforcer_of
-    from floe_runtime.pipeline import load_definitions
+    from floe_runtime.runs.pipeline import load_definitions
 
     return enforcer_of(load_definitions(artifacts))

@@ -14,10 +14,8 @@ from pyiceberg.table import Table
 from floe_core.errors import FloeError, FloeStorageError, PermissionDeniedError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.models import WriteMode
-from floe_iceberg.belongings import Belongings
-from floe_iceberg.purge import finish_purge
-from floe_iceberg.reachable import reached_files
-from floe_spark import Lake
+from floe_iceberg import Lake
+from floe_iceberg.files import Belongings, finish_purge, reached_files
 
 __all__ = ["Probe"]
 

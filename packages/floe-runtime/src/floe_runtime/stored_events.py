@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from dagster._core.events.log import EventLogEntry
-from dagster._serdes import pack_value, unpack_value
+from dagster import EventLogEntry
 
-from floe_core.redaction import knows_secrets, redact
+from floe_core.security import knows_secrets, redact
+from floe_dagster._dagster.names import pack_value, unpack_value
 
 __all__ = ["redacted", "with_redacted"]
 

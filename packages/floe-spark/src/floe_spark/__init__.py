@@ -1,8 +1,9 @@
 """Spark on Iceberg tables: the session, and reads and writes of DataFrames."""
 
-from floe_spark.lake import Lake
-from floe_spark.read import read
-from floe_spark.session import spark_session
-from floe_spark.write import WriteResult, write
+import floe_spark._pyspark  # noqa: F401 - refuses an unsupported PySpark before anything else is imported
+from floe_spark.compute import SparkCompute
+from floe_spark.jvm.session import spark_session
+from floe_spark.reading.read import read
+from floe_spark.writing.write import write
 
-__all__ = ["Lake", "WriteResult", "read", "spark_session", "write"]
+__all__ = ["SparkCompute", "read", "spark_session", "write"]

@@ -1,4 +1,4 @@
-"""Spark's and Iceberg's exceptions in Floe's words: by Java class, classic and Connect alike."""
+"""Floe's errors for the exceptions of Spark and Iceberg: by Java class, for classic sessions and for Connect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from floe_core import errors as floe
 from floe_core.catalog_refusals import explain_refusal
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import StorageErrorDetail
-from floe_core.redaction import redact
+from floe_core.security import redact
 
 __all__ = [
     "is_column_mismatch",
@@ -34,17 +34,17 @@ _SOURCE_MISSING = (
 _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
     "CommitStateUnknownException": (
         floe.CommitStateUnknownError,
-        "the commit to '{name}' may have succeeded; look at its snapshots before trying again",
+        "the commit to '{name}' may have succeeded; check its snapshots before you retry",
     ),
     "CommitFailedException": (
         floe.ConcurrencyConflictError,
-        "'{name}' was changed by others faster than this write could commit; nothing was written: run it again",
+        "other writers changed '{name}' faster than this write could commit; nothing was written: run it again",
     ),
     **dict.fromkeys(
         _NOT_FOUND,
         (
             floe.TableNotFoundError,
-            "Table '{name}' not found in catalog. It was dropped meanwhile, or never written",
+            "Table '{name}' not found in catalog. It was dropped during this operation, or never written",
         ),
     ),
     "INCOMPATIBLE_DATA_FOR_TABLE": (
@@ -55,20 +55,23 @@ _TABLE: dict[str, tuple[type[floe.FloeStorageError], str]] = {
         floe.CatalogAuthenticationError,
         (
             "Authentication failed: check catalog credentials in floe.yaml. The catalog refused Spark's token while it "
-            "worked on '{name}' ({reason}); see: floe doctor"
+            "worked on '{name}' ({reason}); run: floe doctor"
         ),
     ),
-    # Iceberg says it at the commit, Spark when it looks before the write.
+    # Iceberg raises it at the commit, Spark when it checks before the write.
     **dict.fromkeys(
         ("AlreadyExistsException", "TABLE_OR_VIEW_ALREADY_EXISTS"),
-        (floe.TableAlreadyExistsError, "table '{name}' was created by somebody else meanwhile; run it again"),
+        (
+            floe.TableAlreadyExistsError,
+            "table '{name}' was created by another writer during this write; run it again",
+        ),
     ),
 }
-# Whether Iceberg refuses because somebody else was there, or for another reason.
+# By whether Iceberg's validation failed because of a conflict, or for another reason.
 _VALIDATION = {
     True: (
         floe.ConcurrencyConflictError,
-        "somebody else changed the same rows of '{name}' meanwhile; nothing was written: run it again",
+        "another writer changed the same rows of '{name}' during this write; nothing was written: run it again",
     ),
     False: (floe.FloeStorageError, "Iceberg refused the write to '{name}', and nothing was written: {reason}"),
 }
@@ -78,17 +81,17 @@ _STORAGE_REFUSED = (
         "the catalog agreed and the object store did not: {reason} (files of '{name}'). Nothing was committed. Where "
         "the catalog vends the keys, its principal needs TABLE_WRITE_DATA to write and TABLE_READ_DATA to read. "
         "Otherwise check the keys in storage, or what the catalog's own role may do with its store; credentials that "
-        "ended during a long job are renewed in Spark only where the catalog has an endpoint for it"
+        "expired during a long job are renewed in Spark only where the catalog has an endpoint for it"
     ),
 )
-# What an object store says when it does not let somebody in; Iceberg wraps it in several ways.
-_STORE_WORDS = re.compile(
+# The errors of an object store that refuses access; Iceberg wraps them in several ways.
+_STORE_REFUSALS = re.compile(
     r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|RequestTimeTooSkewed|\bAccessDenied"
     r"|token has expired[^\n]*Service: S3|Exception: [^\n]*Service: S3, Status Code: 40[13]"
 )
-_Words = tuple[tuple[str, type[floe.FloeStorageError], str], ...]
+_ByText = tuple[tuple[str, type[floe.FloeStorageError], str], ...]
 # Failures of writes and reads whose DataFrame was made before the tables it reads were changed.
-_OF_FRAMES: _Words = (
+_OF_FRAMES: _ByText = (
     (
         r"Cannot find snapshot with ID \d+",
         floe.FloeStorageError,
@@ -110,8 +113,8 @@ _OF_FRAMES: _Words = (
         ),
     ),
 )
-# What the files say when they cannot be reached at all, and what Iceberg says of timestamps.
-_BY_WORDS: _Words = (
+# Failures without a Java class that tells them apart: tables, memory, disks, stores, timestamps.
+_BY_TEXT: _ByText = (
     (
         r"IllegalStateException\)?:? Table UUID does not match",
         floe.ConcurrencyConflictError,
@@ -131,7 +134,7 @@ _BY_WORDS: _Words = (
         ),
     ),
     (
-        # Java does not say why it could not create a folder: a name of more than 255 bytes is one that cannot be.
+        # Java gives no reason when it cannot create a folder: a name of more than 255 bytes is not possible.
         (
             r"(?:FSError|IOException|FileSystemException|FileNotFoundException)[^\n]*File name too long"
             r"|(?:Mkdirs failed to create|Failed to create file:?) [^\n]*/[^/\s]{256,}"
@@ -160,14 +163,14 @@ _BY_WORDS: _Words = (
         r"No FileSystem for scheme",
         floe.FloeStorageError,
         (
-            "the files of '{name}' lie where floe.yaml has no storage for them: {reason}. Write storage: {{type: s3, "
-            "bucket: …}} into floe.yaml. Nothing was committed"
+            "floe.yaml has no storage for the files of '{name}': {reason}. Add storage: {{type: s3, bucket: …}} to "
+            "floe.yaml. Nothing was committed"
         ),
     ),
     (
         r"awssdk\S*NoSuchBucketException",
         floe.FloeStorageError,
-        "there is no such bucket for the files of '{name}'; check storage.bucket in floe.yaml. Nothing was committed",
+        "the bucket for the files of '{name}' does not exist; check storage.bucket in floe.yaml. Nothing was committed",
     ),
     (
         r"awssdk\S*SdkClientException: (?:Unable to execute HTTP request|Received an UnknownHostException)",
@@ -180,23 +183,23 @@ _BY_WORDS: _Words = (
 )
 _SHOWN = 500
 _ON_FRAMES = {"spark.append", "spark.overwrite", "spark.upsert", "spark.read"}
-# How Iceberg's readers fail at a file whose content is wrong; one that is missing or out of reach reads differently.
+# The errors of Iceberg's readers for a file with wrong content; those for a missing or unreachable file differ.
 _DAMAGED_FILE = re.compile(r"Failed to (?:open|open Parquet|fetch) file: (\S+)|(\S+) is not a Parquet file")
 _DAMAGE = re.compile(
     r"EOFException|Not an Avro data file|AvroRuntimeException|Invalid sync|is not a Parquet file"
     r"|Incorrect length provided for file"
 )
 _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
-# Whose exceptions are known here; those of others may have the same names.
+# The packages whose exceptions are known here; those of others may have the same names.
 _OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
 
 
-# In place of the text of an error that only the JVM knew, which was gone before it could be asked.
+# The text of an error that only the JVM knew, if it ended before the text was read.
 LOST_TEXT = "the Spark process ended before it could report the error"
 
 
 def text_of(exc: BaseException) -> str:
-    """The text of an error. Py4J asks the JVM for it, again each time: it is kept, because the JVM may be ending."""
+    """The text of an error. Py4J requests it from the JVM each time: it is cached, because the JVM may be ending."""
     found: str | None = getattr(exc, "floe_text", None)
     if found is None:
         try:
@@ -213,11 +216,11 @@ def java_classes(exc: BaseException) -> list[str]:
 
     A classic session and a Connect server both print them with their package; nothing else carries them in both.
     """
-    told = (line for line in text_of(exc).splitlines() if not line.lstrip().startswith("at "))
-    return [name for line in told for package, name in _JAVA_CLASS.findall(line) if package.startswith(_OURS)]
+    lines = (line for line in text_of(exc).splitlines() if not line.lstrip().startswith("at "))
+    return [name for line in lines for package, name in _JAVA_CLASS.findall(line) if package.startswith(_OURS)]
 
 
-# After these nobody knows whether the commit was applied.
+# After these the outcome of a commit is unknown.
 _DOUBT = {
     "CommitStateUnknownException",
     "InternalServerError",
@@ -234,10 +237,10 @@ _LOST_SERVER = {"RpcError", "RetriesExceeded"}
 
 
 def is_doubt(exc: BaseException) -> bool:
-    """May a commit have been applied although it failed like this? A task that failed comes before the commit."""
+    """Whether a commit that failed like this may have been applied. A failed task comes before the commit."""
     if isinstance(exc, floe.CommitStateUnknownError | floe.CatalogConnectionError | ConnectionError | TimeoutError):
         return True
-    if is_lost_process(exc) or _LOST_SERVER & {one.__name__ for one in type(exc).__mro__}:
+    if is_lost_process(exc) or _LOST_SERVER & {kind.__name__ for kind in type(exc).__mro__}:
         return True
     text = text_of(exc)
     if "Job aborted due to stage failure" in text:
@@ -246,35 +249,36 @@ def is_doubt(exc: BaseException) -> bool:
 
 
 def is_lost_process(exc: BaseException) -> bool:
-    """Did the Spark process of this machine not answer a call?"""
+    """Whether the Spark process of this machine did not answer a call."""
     # Py4J raises its base class for a call without an answer; an answer of the JVM comes with its trace.
     unanswered = (
         type(exc).__name__ == "Py4JError" and "occurred while calling" in text_of(exc) and "Trace:" not in text_of(exc)
     )
     lost = unanswered or text_of(exc) == LOST_TEXT
-    return lost or "Py4JNetworkError" in {one.__name__ for one in type(exc).__mro__}
+    return lost or "Py4JNetworkError" in {kind.__name__ for kind in type(exc).__mro__}
 
 
 def is_lost_server(exc: BaseException) -> bool:
-    """Was it the Spark Connect server that did not answer, and not the catalog behind it?"""
-    return bool(_LOST_SERVER & {one.__name__ for one in type(exc).__mro__}) or "StatusCode.UNAVAILABLE" in text_of(exc)
+    """Whether the Spark Connect server did not answer, as opposed to the catalog behind it."""
+    names = {kind.__name__ for kind in type(exc).__mro__}
+    return bool(_LOST_SERVER & names) or "StatusCode.UNAVAILABLE" in text_of(exc)
 
 
 def is_refused(exc: BaseException) -> bool:
-    """Did the catalog refuse Spark's token? Then nothing was done."""
-    return any("NotAuthorizedException" in java_classes(one) for one in (exc, exc.__cause__) if one is not None)
+    """Whether the catalog refused Spark's token; nothing was done then."""
+    return any("NotAuthorizedException" in java_classes(error) for error in (exc, exc.__cause__) if error is not None)
 
 
 def is_column_mismatch(exc: BaseException) -> bool:
-    """Could Spark not match the columns of the data with those of the table?"""
+    """Whether Spark could not match the columns of the data with those of the table."""
     return bool({"INCOMPATIBLE_DATA_FOR_TABLE", "UNRESOLVED_COLUMN", "FIELD_NOT_FOUND"}.intersection(_conditions(exc)))
 
 
 def _is_conflict(exc: BaseException) -> bool:
-    """Iceberg validates many things with one exception; that somebody else was there is said by these words alone."""
+    """Whether a failed validation is a conflict: Iceberg raises one class for several failures; the text differs."""
     return any(
-        words in text_of(exc)
-        for words in (
+        fragment in text_of(exc)
+        for fragment in (
             "conflicting",
             "Cannot commit, found",
             "Cannot determine history",
@@ -286,19 +290,19 @@ def _is_conflict(exc: BaseException) -> bool:
 
 
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
-    """Floe's error for a failure of Spark, or None if Floe has nothing better to say."""
-    refused = "software.amazon.awssdk" in text_of(exc) and _STORE_WORDS.search(text_of(exc)) is not None
+    """Floe's error for a failure of Spark, or None if there is none."""
+    refused = "software.amazon.awssdk" in text_of(exc) and _STORE_REFUSALS.search(text_of(exc)) is not None
     # What failed inside of a task may be anything, the user's own functions included; a commit comes after them.
     classes = [*([] if "Job aborted due to stage failure" in text_of(exc) else java_classes(exc)), *_conditions(exc)]
     if refused:
         classes.insert(0, "S3Exception")
     if "sequence number" in text_of(exc) and {"BadRequestException", "ValidationException"} & set(classes):
-        classes.insert(0, "CommitFailedException")  # somebody committed to another branch; not every server says 409
-    for words, error, message in (*_BY_WORDS, *(_OF_FRAMES if operation in _ON_FRAMES else ())):
-        found = re.search(words, text_of(exc))
+        classes.insert(0, "CommitFailedException")  # a commit to another branch; not every server answers 409
+    for pattern, error, message in (*_BY_TEXT, *(_OF_FRAMES if operation in _ON_FRAMES else ())):
+        found = re.search(pattern, text_of(exc))
         if found is not None:
-            told = message.format(name=identifier, reason=_reason(exc), found=found[found.lastindex or 0])
-            return error(told, detail=_detail(exc, operation, identifier))
+            text = message.format(name=identifier, reason=_reason(exc), found=found[found.lastindex or 0])
+            return error(text, detail=_detail(exc, operation, identifier))
     damaged = None if refused else _damaged(exc, operation, identifier)
     if damaged is not None:
         return damaged
@@ -322,8 +326,8 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
 
 def _forbidden(exc: BaseException) -> str:
     """The message of the catalog's 403."""
-    told = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(text_of(exc)))
-    return told[-1].strip() if told else ""
+    found = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(text_of(exc)))
+    return found[-1].strip() if found else ""
 
 
 def _damaged(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.DamagedFileError | None:
@@ -365,17 +369,17 @@ def _detail(
 
 
 def _conditions(exc: BaseException) -> list[str]:
-    """The first part of the name Spark itself gives to an error: [INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA]."""
+    """The first part of Spark's own name of an error: [INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA]."""
     return re.findall(r"^\[([A-Z_]+)", text_of(exc))
 
 
 def _reason(exc: BaseException) -> str:
     """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
     text = redact(text_of(exc))
-    told = re.findall(
+    reasons = re.findall(
         r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception"
         r"|UnsupportedFileSystemException|iceberg\.exceptions\.NotFoundException)"
         r"\)?:? ([^\n]+)",
         text,
     )
-    return told[-1].strip() if told else text.splitlines()[0].partition(" SQLSTATE")[0]
+    return reasons[-1].strip() if reasons else text.splitlines()[0].partition(" SQLSTATE")[0]

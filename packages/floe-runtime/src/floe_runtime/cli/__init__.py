@@ -73,7 +73,7 @@ def main() -> NoReturn:
             click.echo(_INTERRUPTED, err=True)
         _leave(130)
     except Exception as exc:  # noqa: BLE001 - a bug: its traceback is shown, but not the secrets in it
-        from floe_core.redaction import redact
+        from floe_core.security import redact
 
         if not _tell_json(f"{type(exc).__name__}: {exc}"):
             click.echo(redact(traceback.format_exc()), err=True)
@@ -101,7 +101,7 @@ def _tell_json(message: str) -> bool:
 
 def _leave(code: int) -> NoReturn:
     """End at once: an interrupted run may have left threads that wait for Spark."""
-    from floe_core.span_export import send_remaining
+    from floe_core.observability import send_remaining
 
     with suppress(KeyboardInterrupt):
         send_remaining()

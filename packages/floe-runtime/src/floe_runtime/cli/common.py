@@ -19,9 +19,9 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from floe_core.artifacts import CompiledArtifacts
+    from floe_core.config import CompiledArtifacts
     from floe_core.identifiers import Namespace, TableIdentifier
-    from floe_iceberg.health import TableFacts
+    from floe_iceberg.maintenance import TableFacts
 
 __all__ = [
     "RefusedError",
@@ -89,7 +89,7 @@ def console(*, quiet: bool = False) -> Console:
 
 
 def print_json(document: Any) -> None:
-    from floe_core.redaction import redact
+    from floe_core.security import redact
 
     click.echo(redact(json.dumps(document, indent=2, default=str)))
 
@@ -137,7 +137,7 @@ def named(tables: Sequence[str], namespaces: Sequence[str]) -> tuple[list[TableI
 def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:
     """Compile the project, write its contract and the schema that its floe.yaml names, and show warnings."""
     from floe_core.compiler import compile_project, find_project
-    from floe_core.json_schema import schema_path, write_spec_schema
+    from floe_core.config import schema_path, write_spec_schema
 
     compilation = compile_project(find_project(project), environment or None)
     compilation.artifacts.write()
@@ -157,8 +157,7 @@ def consent(artifacts: CompiledArtifacts, yes: bool, what: str) -> None:
 
 def observe(artifacts: CompiledArtifacts) -> None:
     """Log and trace as the project says; a command is one trace, with all the runs that it starts."""
-    from floe_core import telemetry
-    from floe_core.trace_context import continued_trace, program_traceparent
+    from floe_core.observability import continued_trace, program_traceparent, telemetry
 
     telemetry.observe(artifacts, embedded=False)
     click.get_current_context().with_resource(continued_trace(program_traceparent()))
@@ -166,7 +165,7 @@ def observe(artifacts: CompiledArtifacts) -> None:
 
 def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> NoReturn:
     """Print what went wrong, in the form the caller reads, and exit with 1."""
-    from floe_core.redaction import redact
+    from floe_core.security import redact
 
     if as_json:
         print_json({"ok": False, "error": redact(message), "problems": [redact(one) for one in problems or []]})
@@ -177,13 +176,13 @@ def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> N
 
 
 def print_error(message: str) -> None:
-    from floe_core.redaction import redact
+    from floe_core.security import redact
 
     click.secho(f"error: {redact(message)}", fg="red", err=True)
 
 
 def print_warning(message: str) -> None:
-    from floe_core.redaction import redact
+    from floe_core.security import redact
 
     click.secho(f"warning: {redact(message)}", fg="yellow", err=True)
 

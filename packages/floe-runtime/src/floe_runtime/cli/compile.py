@@ -18,7 +18,7 @@ from floe_runtime.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from floe_core.artifacts import CompiledArtifacts
+    from floe_core.config import CompiledArtifacts
 
 __all__ = ["compile"]
 
@@ -31,8 +31,7 @@ __all__ = ["compile"]
 @tells_errors
 def compile(project: Path | None, environment: str | None, check: bool, as_json: bool) -> None:  # noqa: A001 - the command's name
     """Check floe.yaml and write the contract that everything runs on."""
-    from floe_core.artifacts import contract_path
-    from floe_core.json_schema import write_spec_schema
+    from floe_core.config import contract_path, write_spec_schema
 
     artifacts = compile_here(project, environment)
     write_spec_schema(artifacts.root)

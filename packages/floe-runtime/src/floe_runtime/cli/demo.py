@@ -29,6 +29,6 @@ def demo(rows: int, folder: Path) -> None:
     problem = java_problem()
     if problem:
         fail(problem, as_json=False)
-    from floe_runtime.demo import run_demo
+    from floe_runtime.demo.story import run_demo
 
     run_demo(folder, rows=rows, console=console())

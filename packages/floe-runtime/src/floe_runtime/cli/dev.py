@@ -28,8 +28,8 @@ __all__ = ["dev"]
 def dev(project: Path | None, environment: str | None, port: int, host: str) -> None:
     """Open Dagster's web UI on the project, with the history of floe run; Ctrl-C ends it."""
     from floe_core.java import java_problem
-    from floe_core.loopback import is_loopback
-    from floe_runtime.dev import open_web_ui
+    from floe_core.security import is_loopback
+    from floe_runtime.dev.server import open_web_ui
 
     artifacts = compile_here(project, environment)
     problem = None if artifacts.spark.remote else java_problem()

@@ -31,11 +31,10 @@ from floe_runtime.cli.common import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from floe_core.artifacts import CompiledArtifacts
+    from floe_core.config import CompiledArtifacts
     from floe_core.maintenance import Step
-    from floe_iceberg.upkeep import TablePlan
-    from floe_spark import Lake
-    from floe_spark.maintenance.run import TableOutcome
+    from floe_iceberg import Lake
+    from floe_iceberg.maintenance import TableOutcome, TablePlan
 
 __all__ = ["maintain"]
 
@@ -156,7 +155,7 @@ def release(table: str, force: bool, yes: bool, project: Path | None, environmen
     A holder that still runs stops before its next step.
     """
     from floe_core.identifiers import TableIdentifier
-    from floe_spark import Lake
+    from floe_iceberg import Lake
 
     artifacts = compile_here(project, environment)
     consent(artifacts, yes, "to release a lease")
@@ -184,7 +183,7 @@ def history(
 ) -> None:
     """Show what was done to tables and what was removed, the latest last; times are in UTC."""
     from floe_core.identifiers import TableIdentifier
-    from floe_core.records import read_records, records_path
+    from floe_core.maintenance import read_records, records_path
     from floe_runtime.console import print_records, shown_status
 
     name = None if table is None else str(TableIdentifier.from_string(table))
@@ -209,11 +208,10 @@ def _show_plan(
     as_json: bool,
 ) -> None:
     """Tell of each table as soon as it was looked at; exit with 1 if one could not be."""
-    from floe_iceberg.upkeep import TablePlan
+    from floe_iceberg import Lake
+    from floe_iceberg.maintenance import Maintenance, Outcome, TableOutcome, TablePlan
     from floe_runtime.console import UpkeepLine, plan_lines
     from floe_runtime.enforcement import policy_enforcer
-    from floe_spark import Lake
-    from floe_spark.maintenance.run import Maintenance, Outcome, TableOutcome
 
     observe(artifacts)
     out = console(quiet=as_json)
@@ -245,10 +243,10 @@ def _maintained(
     artifacts: CompiledArtifacts, tables: Sequence[str], namespaces: Sequence[str], only: Sequence[Step], out: Console
 ) -> Iterator[TableOutcome]:
     """Maintain the tables; Spark starts when there is something to be done."""
+    from floe_iceberg import Lake
+    from floe_iceberg.maintenance import Maintenance, Outcome
     from floe_runtime.console import UpkeepLine
     from floe_runtime.enforcement import policy_enforcer
-    from floe_spark import Lake
-    from floe_spark.maintenance.run import Maintenance, Outcome
 
     observe(artifacts)
     lake = Lake(artifacts)
@@ -278,7 +276,7 @@ def _maintained(
 def _start_spark(lake: Lake) -> None:
     from floe_core.errors import FloeError
     from floe_core.java import java_problem
-    from floe_core.redaction import redact
+    from floe_core.security import redact
 
     problem = None if lake.artifacts.spark.remote else java_problem()
     on_interrupt = signal.getsignal(signal.SIGINT)
@@ -301,8 +299,8 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) -> None:
+    from floe_core.formatting import counted, human_bytes
     from floe_core.maintenance import Step
-    from floe_core.words import counted, human_bytes
 
     due = [one for one in plans if one.steps]
     if due:
@@ -321,9 +319,9 @@ def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) 
 
 
 def _print_outcomes(out: Console, outcomes: Sequence[TableOutcome], only: Sequence[Step], seconds: float) -> None:
-    from floe_core.words import counted, human_bytes
+    from floe_core.formatting import counted, human_bytes
+    from floe_iceberg.maintenance import Outcome
     from floe_runtime.console import done_table
-    from floe_spark.maintenance.run import Outcome
 
     done = [one for one in outcomes if one.reports]
     if done:
@@ -354,9 +352,9 @@ def _ending(outcome: TableOutcome, only: Sequence[Step]) -> Iterator[Any]:
     """What was left out of a table, and why it was not maintained."""
     from rich.text import Text
 
-    from floe_core.redaction import redact
+    from floe_core.security import redact
+    from floe_iceberg.maintenance import Outcome
     from floe_runtime.console import kept_lines, skipped_lines
-    from floe_spark.maintenance.run import Outcome
 
     yield from skipped_lines(outcome.table, outcome.skipped, only)
     yield from kept_lines(outcome.table, outcome.not_removed)

@@ -22,7 +22,7 @@ from floe_runtime.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from floe_core.artifacts import CompiledArtifacts
+    from floe_core.config import CompiledArtifacts
     from floe_core.identifiers import Namespace
     from floe_iceberg import IcebergTableManager
 
@@ -96,7 +96,7 @@ def create(
 @tells_errors
 def show(name: str, project: Path | None, environment: str | None, as_json: bool) -> None:
     """Show the properties of a namespace, and what is in it."""
-    from floe_core.words import counted
+    from floe_core.formatting import counted
 
     namespace = _name(name)
     tables = _tables(compile_here(project, environment))
@@ -193,7 +193,7 @@ def _properties(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def _shown(properties: dict[str, str]) -> dict[str, str]:
-    from floe_core.redaction import masked
+    from floe_core.security import masked
 
     return {key: str(masked(key, properties[key])) for key in sorted(properties)}
 

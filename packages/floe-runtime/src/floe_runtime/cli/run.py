@@ -14,7 +14,6 @@ from floe_runtime.cli.common import (
     compile_here,
     console,
     environment_option,
-    fail,
     json_option,
     observe,
     only_json,
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from dagster import AssetKey, PartitionsDefinition
 
     from floe_dagster.differences import Difference
-    from floe_runtime.pipeline import Pipeline
-    from floe_runtime.planning import Batch
-    from floe_runtime.runner import RunReport
+    from floe_runtime.runs.pipeline import Pipeline
+    from floe_runtime.runs.planning import Batch
+    from floe_runtime.runs.runner import RunReport
 
 __all__ = ["run"]
 
@@ -69,23 +68,22 @@ def run(
     Dagster's history is compared with the tables: materializations that a table does not hold any more are reported,
     and --missing recomputes them.
 
+    Spark starts if the project imports PySpark, or when an asset asks for it; other projects run without Java.
+
     If an asset fails, the assets that depend on it are skipped, and the log of the run with the traceback is written
     to .floe/logs.
     """
     if sum(map(bool, (partition, partition_range, missing))) > 1:
         raise click.UsageError("--partition, --partition-range and --missing exclude each other.")
     from floe_core.java import java_problem
+    from floe_iceberg import Lake
     from floe_runtime.console import check_lines, log_printer, progress, report_table
-    from floe_runtime.pipeline import open_pipeline
-    from floe_runtime.runner import RunFailedError, RunReport, run_batches
-    from floe_spark import Lake
+    from floe_runtime.runs.pipeline import open_pipeline
+    from floe_runtime.runs.runner import RunFailedError, RunReport, run_batches
 
     out = console(quiet=as_json)
     artifacts = compile_here(project, environment)
     observe(artifacts)
-    problem = None if artifacts.spark.remote else java_problem()
-    if problem:
-        fail(problem, as_json=as_json)
     failure: str | None = None
     report = RunReport()
     with only_json(as_json), plain_warnings(artifacts.root), open_pipeline(artifacts) as pipeline:
@@ -95,8 +93,9 @@ def run(
         for one in differences:
             print_warning(f"{one.message}; {_what_is_done(one)}")
         if chosen:
-            with out.status("starting Spark (the first start on a machine fetches its jars)"):
-                _ = Lake(artifacts).spark
+            if pipeline.imports_pyspark and (artifacts.spark.remote or java_problem() is None):
+                with out.status("starting Spark (the first start on a machine fetches its jars)"):
+                    _ = Lake(artifacts).spark
             with progress(out, _title(artifacts.name, chosen), keep=False) as watch:
                 try:
                     report = run_batches(pipeline, chosen, watch, listen=log_printer(out, verbose=verbose))
@@ -183,7 +182,7 @@ def _batches(
 ) -> list[Batch]:
     """The runs that the options ask for; of what is missing if `lost` is given."""
     from floe_core.errors import ConfigurationError
-    from floe_runtime import planning
+    from floe_runtime.runs import planning
 
     if lost is not None:
         try:
@@ -204,7 +203,7 @@ def _keys(
 ) -> list[str]:
     """The partitions that the options ask for: by default the latest complete window, or all that have no time."""
     from floe_core.errors import ConfigurationError
-    from floe_runtime.partition_keys import is_dynamic, keys_between, known_keys, latest_keys
+    from floe_runtime.runs.partition_keys import is_dynamic, keys_between, known_keys, latest_keys
 
     known = known_keys(partitions, pipeline.instance)
     add = "add keys in the web UI (floe dev), or with instance.add_dynamic_partitions"

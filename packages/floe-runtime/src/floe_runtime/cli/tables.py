@@ -27,10 +27,10 @@ from floe_runtime.cli.common import (
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+    from floe_core.config import MaintenancePolicy
     from floe_core.identifiers import TableIdentifier
-    from floe_core.policy import MaintenancePolicy
-    from floe_iceberg.health import Finding, Light, TableFacts
-    from floe_spark import Lake
+    from floe_iceberg import Lake
+    from floe_iceberg.maintenance import Finding, Light, TableFacts
 
 __all__ = ["tables"]
 
@@ -66,10 +66,9 @@ def health(
     as_json: bool,
 ) -> None:
     """Show files, history and deletes of each table, and what mends what is not well."""
-    from floe_iceberg.health import Light
+    from floe_iceberg import Lake
+    from floe_iceberg.maintenance import Light, Maintenance
     from floe_runtime.console import health_table, print_findings
-    from floe_spark import Lake
-    from floe_spark.maintenance.run import Maintenance
 
     artifacts = compile_here(project, environment)
     observe(artifacts)
@@ -104,7 +103,7 @@ def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
     """How the table is; None if it was dropped meanwhile."""
     from floe_core.errors import FloeError
     from floe_iceberg.errors import translated
-    from floe_iceberg.health import Finding, Light, findings, look
+    from floe_iceberg.maintenance import Finding, Light, findings, look
 
     try:
         with translated("health", identifier):
@@ -128,8 +127,7 @@ def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
 def _policy(lake: Lake, identifier: TableIdentifier, table: Table) -> tuple[MaintenancePolicy, list[Finding]]:
     """The policy of the table; where it is refused, that of its namespace, and why."""
     from floe_core.errors import ConfigurationError
-    from floe_iceberg.health import Finding, Light
-    from floe_iceberg.upkeep import table_policy
+    from floe_iceberg.maintenance import Finding, Light, table_policy
 
     config = lake.artifacts.maintenance
     try:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from floe_core.json_schema import write_spec_schema
+from floe_core.config import write_spec_schema
 
 __all__ = ["copy_template"]
 

@@ -21,21 +21,22 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
-from floe_core.redaction import redact
-from floe_core.telemetry import note
-from floe_spark.connect import session_with
+from floe_core.observability import note
+from floe_core.security import redact
 from floe_spark.errors import is_doubt, translate
+from floe_spark.jvm.connect import session_with
+from floe_spark.jvm.token_retry import with_valid_token
 from floe_spark.names import quoted, table_name
 
 if TYPE_CHECKING:
-    from floe_spark.lake import Lake
+    from floe_iceberg.lake import Lake
 
 __all__ = ["again_on_conflict", "call", "moment_sql", "text_sql"]
 
 # Procedures on metadata shuffle little: with a cluster's default of 200 partitions a small table takes half a minute.
 _FEW_PARTITIONS = 16
 _ATTEMPTS = 3
-_REASON = 500  # characters of a failure that are told
+_REASON = 500  # characters of a failure that are shown
 
 
 def call(
@@ -50,15 +51,15 @@ def call(
     """The rows that a procedure returns; `arguments` are SQL already. `small` is for work on metadata alone.
 
     Args:
-        files: The files that the procedure may look at, and when each was modified; passed as its file_list_view.
+        files: The files that the procedure may consider, and when each was modified; passed as its file_list_view.
     """
     # In full: a namespace may have the same name as the catalog, as `default` often has.
     catalog = lake.tables.catalog_name
     name = table_name(catalog, identifier)
     view = f"floe_files_{uuid.uuid4().hex}"
     listed = {} if files is None else {"file_list_view": text_sql(view)}
-    told = ", ".join(f"{key} => {value}" for key, value in {"table": text_sql(name), **arguments, **listed}.items())
-    statement = f"CALL {quoted(catalog)}.system.{procedure}({told})"
+    passed = ", ".join(f"{key} => {value}" for key, value in {"table": text_sql(name), **arguments, **listed}.items())
+    statement = f"CALL {quoted(catalog)}.system.{procedure}({passed})"
 
     def within(spark: SparkSession) -> list[dict[str, Any]]:
         if files is None:
@@ -78,7 +79,7 @@ def call(
             return within(session)
 
     try:
-        return lake.patiently(run)
+        return with_valid_token(lake, run)
     except FloeError:
         raise
     except Exception as exc:
@@ -93,7 +94,7 @@ def _files_sql(files: Mapping[str, datetime]) -> str:
 
 
 def again_on_conflict() -> Retrying:
-    """What was planned on a table that others changed meanwhile is planned anew."""
+    """Retries of an operation whose plan conflicted with commits of other writers; each attempt plans again."""
     return Retrying(
         retry=retry_if_exception_type(ConcurrencyConflictError),
         stop=stop_after_attempt(_ATTEMPTS),
@@ -112,11 +113,11 @@ def _note_retry(state: RetryCallState) -> None:
 def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> FloeError:
     text = str(exc)
     if "Couldn't load table" in text:
-        return TableNotFoundError(f"Table '{identifier}' was dropped meanwhile; nothing was done to it")
+        return TableNotFoundError(f"Table '{identifier}' was dropped during {procedure}; nothing was done to it")
     if is_doubt(exc):
         return CommitStateUnknownError(
-            f"the catalog's answer to {procedure} of '{identifier}' was lost: it may be done or not. No file was "
-            f"deleted in doubt; what is left over is an orphan. Run it again"
+            f"the catalog's answer to {procedure} of '{identifier}' was lost: its outcome is unknown. No file was "
+            f"deleted in doubt; files left over are orphans. Run it again"
         )
     known = translate(exc, f"spark.{procedure}", identifier)
     if known is not None:
@@ -126,7 +127,7 @@ def _explained(exc: Exception, procedure: str, identifier: TableIdentifier) -> F
         return ConfigurationError(f"{procedure} of '{identifier}' was refused by Iceberg: {first}")
     return FloeStorageError(
         f"{procedure} of '{identifier}' failed in Spark: {_reason(text)}. Nothing that the table needs was touched; "
-        f"Spark's own words are in its log"
+        f"Spark's log has the details"
     )
 
 

@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot
 
+from floe_core.config import CompactionStrategy
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.maintenance import CompactReport
-from floe_core.policy import CompactionStrategy
-from floe_core.telemetry import operation
-from floe_iceberg.columns import no_column
-from floe_iceberg.foreign_tables import refuse_commits_by_spark
-from floe_iceberg.slices import slice_filter
-from floe_spark.filters import filter_sql
+from floe_core.observability import operation
+from floe_iceberg.catalogs import refuse_commits_by_spark
+from floe_iceberg.expressions import slice_filter
+from floe_iceberg.schema import no_column
+from floe_iceberg.snapshots import ancestors_of
 from floe_spark.maintenance.calls import again_on_conflict, call, text_sql
 from floe_spark.names import quoted
+from floe_spark.reading.filters import filter_sql
 
 if TYPE_CHECKING:
-    from floe_spark.lake import Lake
+    from floe_iceberg.lake import Lake
 
 __all__ = ["compact"]
 
@@ -37,7 +38,7 @@ def compact(
     target_file_size: int | None = None,
     min_files: int = 5,
 ) -> CompactReport:
-    """Write small files together, and files with deletes anew; what others commit meanwhile is kept, or a conflict."""
+    """Merge small files, and rewrite files with deletes; commits of other writers are kept, or are a conflict."""
     began = time.perf_counter()
     with operation("iceberg.compact", table=str(identifier), strategy=strategy.value, slice=slice) as op:
         for attempt in again_on_conflict():
@@ -79,26 +80,26 @@ def _arguments(
             f"'{identifier}' has no sort order, so sort needs columns: give them, or create the table with sort_by"
         )
     if target_file_size is not None and target_file_size <= 0:
-        raise ConfigurationError(f"target_file_size is {target_file_size}; it must be a number of bytes over 0")
+        raise ConfigurationError(f"target_file_size is {target_file_size}; it must be more than 0 bytes")
     if min_files < 2:
-        raise ConfigurationError(f"min_files is {min_files}; it takes two to be put together")
+        raise ConfigurationError(f"min_files is {min_files}; it must be at least 2: compaction merges files")
     options = {
         "min-input-files": str(min_files),
-        # A file with any delete is written without it; what then deletes nothing any more goes in the same breath.
+        # A file with any delete is rewritten without it; delete files that are then without effect are removed too.
         "delete-file-threshold": "1",
         "remove-dangling-deletes": "true",
     }
     if target_file_size is not None:
         options["target-file-size-bytes"] = str(target_file_size)
-    told = ", ".join(f"{text_sql(key)}, {text_sql(value)}" for key, value in options.items())
-    arguments = {"options": f"map({told})"}
-    names = ", ".join(quoted(one) for one in columns)
+    pairs = ", ".join(f"{text_sql(key)}, {text_sql(value)}" for key, value in options.items())
+    arguments = {"options": f"map({pairs})"}
+    names = ", ".join(quoted(column) for column in columns)
     if strategy is not CompactionStrategy.BIN_PACK:
         arguments["strategy"] = "'sort'"
     if strategy is CompactionStrategy.Z_ORDER:
         arguments["sort_order"] = text_sql(f"zorder({names})")
     elif columns:
-        arguments["sort_order"] = text_sql(", ".join(f"{quoted(one)} ASC NULLS LAST" for one in columns))
+        arguments["sort_order"] = text_sql(", ".join(f"{quoted(column)} ASC NULLS LAST" for column in columns))
     if slice is not None:
         arguments["where"] = text_sql(filter_sql(slice_filter(slice, table.schema()), table.schema()))
     return arguments
@@ -107,13 +108,13 @@ def _arguments(
 def _made_since(table: Table, head: Snapshot) -> list[Snapshot]:
     """The rewrites on main since that snapshot, newest first."""
     made: list[Snapshot] = []
-    for one in ancestors_of(table.current_snapshot(), table.metadata):
-        if one.snapshot_id == head.snapshot_id:
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.snapshot_id == head.snapshot_id:
             return made
-        if one.summary is not None and one.summary.operation is Operation.REPLACE:
-            made.append(one)
+        if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
+            made.append(snapshot)
     raise FloeStorageError(
-        "the table was rolled back, or its history expired, while it was compacted; look at its snapshots"
+        "the table was rolled back, or its history expired, while it was compacted; check its snapshots"
     )
 
 
@@ -127,11 +128,11 @@ def _checked(
     rewritten, added = row["rewritten_data_files_count"], row["added_data_files_count"]
     if row["failed_data_files_count"]:
         raise FloeStorageError(
-            f"compaction of '{identifier}' left {row['failed_data_files_count']} files as they were; Spark's log says "
-            f"why. Nothing is lost: run it again"
+            f"compaction of '{identifier}' left {row['failed_data_files_count']} files as they were; Spark's log has "
+            f"the reason. Nothing is lost: run it again"
         )
     if not rewritten:
-        # Only what folded deletes in is ours then; another engine may have compacted meanwhile.
+        # Only rewrites that folded deletes in are ours then; another engine may have compacted at the same time.
         made = [one for one in made if _count(one, "removed-delete-files") and not _count(one, "deleted-data-files")]
         if not made:
             return report
@@ -142,8 +143,8 @@ def _checked(
     ]
     if rewritten and not ours:
         raise FloeStorageError(
-            f"compaction says that it put {rewritten} files of '{identifier}' into {added}, and no snapshot of the "
-            f"table says so; another maintenance at the same time may have undone it: run it again"
+            f"compaction reported {rewritten} files of '{identifier}' rewritten into {added}, but no snapshot of the "
+            f"table shows it; concurrent maintenance may have undone it: run it again"
         )
     deletes = sum(_count(one, "removed-delete-files") for one in made)
     snapshot = ours[-1] if ours else made[-1]

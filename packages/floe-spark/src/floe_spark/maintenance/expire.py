@@ -1,4 +1,4 @@
-"""Expire snapshots: they are gone, what only they led to is gone from the store, and nothing else is."""
+"""Expire snapshots: they and the files that only they referred to are removed, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,20 +13,35 @@ from pyiceberg.table import Table
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ExpireReport, KeptFile, MismatchError
-from floe_core.telemetry import operation
-from floe_iceberg.belongings import is_metadata_file
-from floe_iceberg.containment import canonical_set, is_inside
-from floe_iceberg.expiry import delete_own, expire_metadata, foreign_files
-from floe_iceberg.foreign_tables import refuse_commits_by_spark
-from floe_iceberg.listing import Listed, list_files
-from floe_iceberg.neighbours import Neighbours, sends_files_elsewhere
-from floe_iceberg.purge import refuse_shared
-from floe_iceberg.reachable import FileKind, present_files
-from floe_iceberg.retention import Expiring, expiring, held_by_cursor, of_ms, refuse_short_branches, to_ms
+from floe_core.observability import operation
+from floe_iceberg.catalogs import refuse_commits_by_spark
+from floe_iceberg.files import (
+    FileKind,
+    Listed,
+    Neighbours,
+    canonical_set,
+    is_inside,
+    is_metadata_file,
+    list_files,
+    present_files,
+    refuse_shared,
+    sends_files_elsewhere,
+)
+from floe_iceberg.maintenance import (
+    Expiring,
+    delete_own,
+    expire_metadata,
+    expiring,
+    foreign_files,
+    held_by_cursor,
+    of_ms,
+    refuse_short_branches,
+    to_ms,
+)
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
-    from floe_spark.lake import Lake
+    from floe_iceberg.lake import Lake
 
 __all__ = ["expire_snapshots"]
 
@@ -41,23 +56,23 @@ def expire_snapshots(
     keep_last: int,
     neighbours: Neighbours | None = None,
 ) -> ExpireReport:
-    """Forget the snapshots from before `older_than` except the newest `keep_last` of each branch, and tagged ones.
+    """Remove the snapshots from before `older_than` except the newest `keep_last` of each branch, and tagged ones.
 
-    What a consumer has not read yet stays, however old it is.
+    Snapshots that a consumer has not read yet are kept, however old they are.
     """
     began, now = time.perf_counter(), datetime.now(timezone.utc)
     if older_than.tzinfo is None:
-        raise ConfigurationError(f"older_than {older_than} has no time zone; say which")
+        raise ConfigurationError(f"older_than {older_than} has no time zone; set one, for example UTC")
     if older_than > now:
-        raise ConfigurationError(f"older_than is {older_than.isoformat()}, which is yet to come; nothing was expired")
+        raise ConfigurationError(f"older_than is {older_than.isoformat()}, in the future; nothing was expired")
     if keep_last < 1:
-        raise ConfigurationError(f"keep_last is {keep_last}; at least the present must be kept: 1. Nothing was expired")
+        raise ConfigurationError(f"keep_last is {keep_last}; it must be at least 1. Nothing was expired")
     with operation("iceberg.expire_snapshots", table=str(identifier), older_than=older_than, keep_last=keep_last) as op:
         before = lake.tables.load_table(identifier)
         refuse_shared(before, identifier)
         lake.tables.refuse_moved(before, identifier)
         refuse_commits_by_spark(before, identifier)
-        # What Iceberg gets is no finer than a millisecond, and it must not be later than what was asked for.
+        # Iceberg's cutoff is in milliseconds, and must not be later than `older_than`.
         cutoff_ms = min(to_ms(older_than), (held_by_cursor(before.metadata) or ("", _NEVER))[1])
         cutoff = of_ms(cutoff_ms)
         report = ExpireReport(table=str(identifier), older_than=cutoff, keep_last=keep_last)
@@ -75,17 +90,18 @@ def expire_snapshots(
         known: dict[str, tuple[str, ...]] = {}
         left_over: tuple[KeptFile, ...] = ()
         foreign = foreign_files(before, identifier, lake.tables.homes(), others, known)
+        others.refuse_same(before, identifier)  # again: since then others may have registered it
         if foreign is None:
             arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
             (row,) = call(lake, "expire_snapshots", identifier, arguments)
             counts = _counts_of(row)
-        else:  # the procedure has no way to leave them out
+        else:  # the procedure cannot leave them out
             counts, left_over = _by_own_list(lake, before, identifier, going, foreign, known)
         after = lake.tables.load_table(identifier)
         _same(before, after, identifier)
         left = list_files(after, identifier)
-        removed = {path: one for path, one in files.items() if path not in left}
-        gone = {one.snapshot_id for one in before.snapshots()} - {one.snapshot_id for one in after.snapshots()}
+        removed = {path: file for path, file in files.items() if path not in left}
+        gone = {old.snapshot_id for old in before.snapshots()} - {new.snapshot_id for new in after.snapshots()}
         report = report.model_copy(
             update={
                 **counts,
@@ -93,20 +109,20 @@ def expire_snapshots(
                 "snapshots": tuple(sorted(gone)),
                 "refs": tuple(sorted(going.refs - after.metadata.refs.keys())),
                 "files_removed": tuple(sorted(removed)),
-                "bytes_freed": sum(one.size for one in removed.values()),
+                "bytes_freed": sum(file.size for file in removed.values()),
                 "seconds": time.perf_counter() - began,
             }
         )
-        lists = {one.manifest_list for one in before.snapshots() if one.snapshot_id in gone & going.snapshots}
-        lists -= {one.path for one in left_over}
+        lists = {old.manifest_list for old in before.snapshots() if old.snapshot_id in gone & going.snapshots}
+        lists -= {file.path for file in left_over}
         _check(after, identifier, report, lists, known, left=left, counted=sum(counts.values()))
         stay = expiring(after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
-        # Somebody who wrote meanwhile may have made others old enough; those were not promised.
+        # A write during the expiry may have made others old enough; those were not planned.
         missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
         if missed or refs:
             raise MismatchError(
-                f"expire_snapshots of '{identifier}' says it is done, but {len(missed)} snapshots and {len(refs)} refs "
-                f"that are too old are still there; run it again, and look at the catalog",
+                f"expire_snapshots of '{identifier}' reported success, but {len(missed)} snapshots, {len(refs)} refs "
+                f"that are too old are still there; run it again, and check the catalog",
                 report,
             )
         op.set(snapshots=len(gone), files=len(removed))
@@ -121,7 +137,7 @@ def _by_own_list(
     foreign: tuple[KeptFile, ...],
     known: dict[str, tuple[str, ...]],
 ) -> tuple[dict[str, int], tuple[KeptFile, ...]]:
-    """Forget the snapshots, then delete only files that are certainly the table's own."""
+    """Remove the snapshots, then delete only files that are certainly the table's own."""
     expire_metadata(before, going)
     after = lake.tables.load_table(identifier)
     _same(before, after, identifier)
@@ -131,7 +147,7 @@ def _by_own_list(
 
 def _same(before: Table, after: Table, identifier: TableIdentifier) -> None:
     if before.metadata.table_uuid != after.metadata.table_uuid:
-        raise ConcurrencyConflictError(f"'{identifier}' was dropped and created anew meanwhile; look at it")
+        raise ConcurrencyConflictError(f"'{identifier}' was dropped and created again during the expiry; check it")
 
 
 def _counts_of(row: dict[str, int]) -> dict[str, int]:
@@ -165,14 +181,14 @@ def _check(
     left: dict[str, Listed],
     counted: int,
 ) -> None:
-    """Compare what is said to be deleted with the store; `lists` are manifest lists that must be gone."""
+    """Compare the reported deletions with the store; `lists` are manifest lists that must be gone."""
     location, removed = after.location(), set(report.files_removed)
-    still = sorted(canonical_set(lists) & left.keys())
-    # Earlier metadata files may go at any commit, where the table says so.
+    # Any commit may remove earlier metadata files, if the table is set so.
     log = {after.metadata_location, *(entry.metadata_file for entry in after.metadata.metadata_log)}
     present = present_files(after, known=known) - log
     needed = canonical_set(present)
     lost = sorted(needed & removed)
+    still = sorted((canonical_set(lists) - needed) & left.keys())
     if lost:
         raise MismatchError(
             f"{len(lost)} files that '{identifier}' still needs are gone from the store, such as {lost[0]}. Stop all "
@@ -188,15 +204,15 @@ def _check(
     outside = any(not is_inside(path, location) for path in present | lists)
     if counted > len(removed) and not outside and not _once_elsewhere(after):
         raise MismatchError(
-            f"expire_snapshots says that it deleted {counted} files of '{identifier}', and only {len(removed)} are "
-            f"gone from below its location; unless the others lay elsewhere they are orphans now: remove them with: "
+            f"expire_snapshots reported {counted} deleted files of '{identifier}', but only {len(removed)} are gone "
+            f"from below its location; unless the others lay elsewhere they are orphans now: remove them with: "
             f"floe maintain run --table {identifier} --only orphans",
             report,
         )
 
 
 def _once_elsewhere(table: Table) -> bool:
-    """Did the table keep its files in another place before, as far as it can be told?"""
+    """Whether the table kept its files in another place before, as far as its metadata log shows."""
     for entry in table.metadata.metadata_log:
         if not is_metadata_file(entry.metadata_file, table.metadata):  # any address: it is not opened
             return True

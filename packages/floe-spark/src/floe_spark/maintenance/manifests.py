@@ -6,17 +6,18 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyiceberg.table.snapshots import Operation, ancestors_of
+from pyiceberg.table.snapshots import Operation
 
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import ManifestsReport
-from floe_core.telemetry import operation
-from floe_iceberg.foreign_tables import refuse_commits_by_spark
+from floe_core.observability import operation
+from floe_iceberg.catalogs import refuse_commits_by_spark
+from floe_iceberg.snapshots import ancestors_of
 from floe_spark.maintenance.calls import again_on_conflict, call
 
 if TYPE_CHECKING:
-    from floe_spark.lake import Lake
+    from floe_iceberg.lake import Lake
 
 __all__ = ["rewrite_manifests"]
 
@@ -30,7 +31,9 @@ def rewrite_manifests(lake: Lake, identifier: TableIdentifier) -> ManifestsRepor
         lake.tables.refuse_moved(table, identifier)
         refuse_commits_by_spark(table, identifier)
         head = table.current_snapshot()
-        counted = Counter(one.partition_spec_id for one in head.manifests(table.io)) if head is not None else Counter()
+        counted = (
+            Counter(file.partition_spec_id for file in head.manifests(table.io)) if head is not None else Counter()
+        )
         for spec_id, number in sorted(counted.items()):
             if number > 1:
                 report = _rewritten(lake, identifier, spec_id, report)
@@ -47,15 +50,15 @@ def _rewritten(lake: Lake, identifier: TableIdentifier, spec_id: int, report: Ma
     if not rewritten:
         return report
     after = lake.tables.load_table(identifier)
-    for one in ancestors_of(after.current_snapshot(), after.metadata):
-        if head is not None and one.snapshot_id == head.snapshot_id:
+    for snapshot in ancestors_of(after.current_snapshot(), after.metadata):
+        if head is not None and snapshot.snapshot_id == head.snapshot_id:
             break
-        said = one.summary.additional_properties if one.summary else {}
-        is_rewrite = one.summary is not None and one.summary.operation is Operation.REPLACE
-        if is_rewrite and int(said.get("manifests-replaced", 0)) == rewritten:
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        is_rewrite = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+        if is_rewrite and int(summary.get("manifests-replaced", 0)) == rewritten:
             total = {"rewritten": report.rewritten + rewritten, "added": report.added + added}
-            return report.model_copy(update={**total, "snapshot_id": one.snapshot_id})
+            return report.model_copy(update={**total, "snapshot_id": snapshot.snapshot_id})
     raise FloeStorageError(
-        f"rewrite_manifests says that it put {rewritten} manifests of '{identifier}' into {added}, and no snapshot of "
-        f"the table says so; another maintenance at the same time may have undone it: run it again"
+        f"rewrite_manifests reported {rewritten} manifests of '{identifier}' rewritten into {added}, but no snapshot "
+        f"of the table shows it; concurrent maintenance may have undone it: run it again"
     )

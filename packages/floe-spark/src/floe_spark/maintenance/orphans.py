@@ -1,4 +1,4 @@
-"""Remove orphans: files below a table's location that nothing leads to. First told, then deleted, then counted."""
+"""Remove orphans: files below a table's location that nothing refers to. First listed, then deleted, then counted."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import MismatchError, OrphansReport
-from floe_core.telemetry import operation
-from floe_iceberg.containment import canonical, file_keys
-from floe_iceberg.foreign_tables import refuse_commits_by_spark
-from floe_iceberg.listing import list_files
-from floe_iceberg.neighbours import Neighbours
-from floe_iceberg.orphans import Orphans, find_orphans
-from floe_iceberg.purge import refuse_shared
-from floe_iceberg.reachable import present_files
+from floe_core.observability import operation
+from floe_iceberg.catalogs import refuse_commits_by_spark
+from floe_iceberg.files import Neighbours, canonical, file_keys, list_files, present_files, refuse_shared
+from floe_iceberg.maintenance import Orphans, find_orphans
 from floe_spark.maintenance.calls import call, moment_sql
 
 if TYPE_CHECKING:
-    from floe_spark.lake import Lake
+    from floe_iceberg.lake import Lake
 
 __all__ = ["remove_orphans"]
 
@@ -35,10 +31,10 @@ def remove_orphans(
     dry_run: bool = True,
     neighbours: Neighbours | None = None,
 ) -> OrphansReport:
-    """Delete what nothing refers to and nobody touched since `older_than`; `dry_run` only tells."""
+    """Delete unreferenced files last modified before `older_than`; `dry_run` only lists them."""
     began = time.perf_counter()
     if older_than.tzinfo is None:
-        raise ConfigurationError(f"older_than {older_than} has no time zone; say which")
+        raise ConfigurationError(f"older_than {older_than} has no time zone; set one, for example UTC")
     if older_than > datetime.now(timezone.utc) - _LEAST:
         raise ConfigurationError(
             f"orphans of '{identifier}' younger than 24 hours are never removed: the files of a write that is still "
@@ -52,6 +48,7 @@ def remove_orphans(
         others = neighbours or lake.tables.neighbours()
         others.refuse_below(table, identifier)
         orphans = find_orphans(table, identifier, lake.tables.homes(), older_than=older_than, neighbours=others)
+        others.refuse_below(table, identifier)  # again: since then others may have created tables
         report = OrphansReport(table=str(identifier), older_than=older_than, dry_run=dry_run, not_removed=orphans.kept)
         found = _found(lake, identifier, orphans, older_than=older_than, dry_run=True)
         _refuse_needed(lake, identifier, orphans, found)
@@ -60,7 +57,7 @@ def remove_orphans(
         before = list_files(table, identifier)
         done = _found(lake, identifier, orphans, older_than=older_than, dry_run=False)
         left = list_files(table, identifier)
-        removed = {path: one.size for path, one in before.items() if path in done and path not in left}
+        removed = {path: file.size for path, file in before.items() if path in done and path not in left}
         report = report.model_copy(
             update={
                 "found": tuple(found),
@@ -72,8 +69,8 @@ def remove_orphans(
         still = sorted(path for path in done if path in left)
         if still:
             raise MismatchError(
-                f"remove_orphan_files says that it deleted {len(done)} files of '{identifier}', and {len(still)} are "
-                f"still there, such as {still[0]}; check that its credentials may delete, then run it again",
+                f"remove_orphan_files reported {len(done)} deleted files of '{identifier}', but {len(still)} are still "
+                f"there, such as {still[0]}; check that its credentials may delete, then run it again",
                 report,
             )
         op.set(files=len(removed))
@@ -83,20 +80,20 @@ def remove_orphans(
 def _found(
     lake: Lake, identifier: TableIdentifier, orphans: Orphans, *, older_than: datetime, dry_run: bool
 ) -> list[str]:
-    """Which of the files Iceberg takes for orphans too; without `dry_run` it deletes them.
+    """The files that Iceberg considers orphans too; without `dry_run` it deletes them.
 
-    The procedure looks at no other file: it gets those that are certainly the table's own as a view.
+    The procedure considers no other file: it gets those that are certainly the table's own as a view.
     """
     if not orphans.found:
         return []
-    files = {orphans.address(path): one.modified for path, one in orphans.found.items()}
+    files = {orphans.address(path): file.modified for path, file in orphans.found.items()}
     arguments = {"older_than": moment_sql(older_than), "dry_run": str(dry_run).lower()}
     rows = call(lake, "remove_orphan_files", identifier, arguments, files=files)
     return sorted(canonical(row["orphan_file_location"]) for row in rows)
 
 
 def _refuse_needed(lake: Lake, identifier: TableIdentifier, orphans: Orphans, found: list[str]) -> None:
-    """Look again, at the table as it is now, before anything is deleted: what PyIceberg reaches is no orphan."""
+    """Compare with the table as it is now, before anything is deleted: a file that PyIceberg reaches is no orphan."""
     if not found:
         return
     keys = file_keys(orphans.address(path) for path in found)
@@ -104,7 +101,7 @@ def _refuse_needed(lake: Lake, identifier: TableIdentifier, orphans: Orphans, fo
     wrong = [path for key in needed for path in keys[key]] + [path for path in found if path not in orphans.found]
     if wrong:
         raise FloeStorageError(
-            f"Iceberg takes {len(wrong)} files for orphans of '{identifier}' that the table needs or that were not "
-            f"asked about, such as {wrong[0]}; nothing was deleted. Its paths may be written in two ways (s3 and s3a, "
-            f"or a moved folder)"
+            f"Iceberg considers {len(wrong)} files orphans of '{identifier}' that the table needs or that it was not "
+            f"given, such as {wrong[0]}; nothing was deleted. Its paths may be written in two ways (s3 and s3a, or a "
+            f"moved folder)"
         )

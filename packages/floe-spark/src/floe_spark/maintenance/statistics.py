@@ -11,20 +11,20 @@ from pyiceberg.types import PrimitiveType
 from floe_core.errors import ConfigurationError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import StatisticsReport
-from floe_core.telemetry import operation
-from floe_iceberg.columns import no_column
-from floe_iceberg.containment import canonical
-from floe_iceberg.foreign_tables import refuse_commits_by_spark
+from floe_core.observability import operation
+from floe_iceberg.catalogs import refuse_commits_by_spark
+from floe_iceberg.files import canonical
+from floe_iceberg.schema import no_column
 from floe_spark.maintenance.calls import call, text_sql
 
 if TYPE_CHECKING:
-    from floe_spark.lake import Lake
+    from floe_iceberg.lake import Lake
 
 __all__ = ["compute_statistics"]
 
 
 def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequence[str] = ()) -> StatisticsReport:
-    """Of all columns that can have them, or of those named."""
+    """Compute statistics of all columns that support them, or of the given ones."""
     began = time.perf_counter()
     with operation("iceberg.compute_statistics", table=str(identifier), columns=columns) as op:
         before = lake.tables.load_table(identifier)
@@ -39,7 +39,7 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
             return report
         arguments = {"snapshot_id": f"{head.snapshot_id}L"}
         if columns:
-            arguments["columns"] = f"array({', '.join(text_sql(one) for one in columns)})"
+            arguments["columns"] = f"array({', '.join(text_sql(column) for column in columns)})"
         rows = call(lake, "compute_table_stats", identifier, arguments)
         path = rows[0]["statistics_file"] if rows else None
         if path is None:
@@ -51,8 +51,8 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
             or not after.io.new_input(path).exists()
         ):
             raise FloeStorageError(
-                f"compute_table_stats says that it wrote {path} for '{identifier}', and the table does not know it or "
-                f"the file is not there; run it again"
+                f"compute_table_stats reported {path} for '{identifier}', but the table does not list it or the file "
+                f"does not exist; run it again"
             )
         op.set(snapshot_id=head.snapshot_id)
         made = {"snapshot_id": head.snapshot_id, "path": path, "seconds": time.perf_counter() - began}

@@ -1,0 +1,243 @@
+"""One seam for logs and traces: each operation is one span and one log event, and no secret is in either."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from opentelemetry import trace
+from pydantic import SecretStr
+
+from floe_core.config.references import resolve_model
+from floe_core.errors import FloeStorageError
+from floe_core.observability.span_export import export_spans
+from floe_core.observability.trace_context import current_trace_id, parent_context
+from floe_core.security.redaction import MASK, is_credential_key, masked, redact
+
+if TYPE_CHECKING:
+    from floe_core.config.artifacts import CompiledArtifacts
+    from floe_core.config.spec import ObservabilityConfig
+
+__all__ = ["Operation", "begin", "configure", "note", "observe", "operation", "warn"]
+
+Event = MutableMapping[str, Any]
+
+# The name that an attribute has on spans, beside its own.
+_SPAN_NAMES: Final = {"table": "iceberg.table"}
+
+_LOGGER = logging.getLogger("floe")
+_LOGGER.addHandler(logging.NullHandler())
+
+
+def _clean(key: str, value: Any) -> Any:
+    if is_credential_key(key) or isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [str(_clean(key, item)) for item in value]
+    if isinstance(value, Mapping):
+        return redact(str(masked(key, value)))
+    return redact(str(value))
+
+
+def _redact_event(_logger: Any, _method: str, event: Event) -> Event:
+    for key, value in event.items():
+        event[key] = _clean(key, value)
+    return event
+
+
+def _add_trace(_logger: Any, _method: str, event: Event) -> Event:
+    trace_id, span = current_trace_id(), trace.get_current_span()
+    if trace_id is not None:
+        event["trace_id"] = trace_id
+    if span.is_recording():
+        event["span_id"] = trace.format_span_id(span.get_span_context().span_id)
+    return event
+
+
+def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
+    return structlog.wrap_logger(
+        _LOGGER,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _redact_event,
+            *([_add_trace] if with_trace else []),
+            renderer,
+        ],
+        cache_logger_on_first_use=False,
+    )
+
+
+_log = _bound(structlog.dev.ConsoleRenderer(colors=False))
+_failures_at = logging.ERROR  # the level of an operation that failed
+_level_set = logging.NOTSET  # the level that Floe gave its logger
+
+
+class Operation:
+    """What is known about an operation so far."""
+
+    def __init__(self, name: str, span: trace.Span, attributes: dict[str, Any]) -> None:
+        self._name = name
+        self._span = span
+        self._attributes: dict[str, Any] = {}
+        self._reached: list[tuple[str, float]] = []
+        self._started = time.perf_counter()
+        self._reported = False
+        self.set(**attributes)
+
+    def set(self, **attributes: Any) -> None:
+        """Add facts; None is left out."""
+        for key, value in attributes.items():
+            if value is not None:
+                self._attributes[key] = cleaned = _clean(key, value)
+                self._span.set_attribute(key, cleaned)
+                if key in _SPAN_NAMES:
+                    self._span.set_attribute(_SPAN_NAMES[key], cleaned)
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Note a state the operation has reached."""
+        self._reached.append((name, time.perf_counter()))
+        self._span.add_event(name, {key: _clean(key, value) for key, value in facts.items()})
+
+    def reported(self) -> None:
+        """The failure is in the log already, as an event of its own."""
+        self._reported = True
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """What happens in this block is part of the operation."""
+        # The exception is recorded by _finish, redacted; the span's own recording would keep the raw text.
+        with trace.use_span(self._span, record_exception=False, set_status_on_exception=False):
+            yield
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span and log the event."""
+        with self.active():
+            self._finish(time.perf_counter() - self._started, error)
+        self._span.end()
+
+    def seconds(self) -> dict[str, float]:
+        """How long the operation was in each of its states; the last one lasts until now."""
+        spent: dict[str, float] = {}
+        ends = [began for _, began in self._reached[1:]] + [time.perf_counter()]
+        for (name, began), ended in zip(self._reached, ends, strict=True):
+            spent[name] = spent.get(name, 0.0) + ended - began
+        return spent
+
+    def _finish(self, seconds: float, error: BaseException | None) -> None:
+        facts = {**self._attributes, "seconds": round(seconds, 3)}
+        if error is None:
+            if _LOGGER.isEnabledFor(logging.INFO):
+                _log.bind(**facts).info(self._name)
+            return
+        if isinstance(error, FloeStorageError) and error.detail is not None:
+            facts["detail"] = error.detail.model_dump_json(exclude_none=True)
+        message = redact(f"{type(error).__name__}: {error}")
+        self._span.set_status(trace.StatusCode.ERROR, message)
+        # Once, where it happened, and not again in everything around it.
+        if not self._reported and not getattr(error, "_floe_told", False):
+            _log.bind(**{**facts, "error": message}).log(_failures_at, self._name)
+        with suppress(AttributeError):
+            error._floe_told = True  # type: ignore[attr-defined]  # noqa: SLF001 - a mark of ours
+
+
+def warn(message: str, **facts: Any) -> None:
+    """Say that something went through which somebody should look at; in the log and on the span at hand."""
+    cleaned = {key: _clean(key, value) for key, value in facts.items()}
+    trace.get_current_span().add_event(redact(message), cleaned)
+    _log.bind(**cleaned).warning(redact(message))
+
+
+def note(event: str, /, **facts: Any) -> None:
+    """An event worth knowing when something is looked into: in the log at level info, and on the span at hand."""
+    span, logs = trace.get_current_span(), _LOGGER.isEnabledFor(logging.INFO)
+    if not (logs or span.is_recording()):  # nobody listens, and these are many
+        return
+    cleaned = {key: _clean(key, value) for key, value in facts.items() if value is not None}
+    span.add_event(event, cleaned)
+    if logs:
+        _log.bind(**cleaned).info(event)
+
+
+@contextmanager
+def operation(name: str, /, **attributes: Any) -> Iterator[Operation]:
+    """Span and log event around a block: `with operation("iceberg.append", table=str(table)) as op: ...`."""
+    current = begin(name, **attributes)
+    try:
+        with current.active():
+            yield current
+    except BaseException as exc:
+        current.end(exc)
+        raise
+    current.end()
+
+
+def begin(name: str, /, **attributes: Any) -> Operation:
+    """An operation that outlives a block, such as rows that are read batch by batch; the caller calls `end`."""
+    return Operation(name, trace.get_tracer("floe").start_span(name, context=parent_context()), attributes)
+
+
+class _Stderr(logging.Handler):
+    """Writes to whatever standard error is now: notebooks and tests replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - logging's own rule: a line that cannot be written fails nothing
+            self.handleError(record)
+
+
+_STDERR: Final = _Stderr()
+
+
+def configure(
+    settings: ObservabilityConfig, *, project: str, embedded: bool = False, errors_printed: bool = False
+) -> None:
+    """Send Floe's log events to standard error, and its spans to the collector if one is configured.
+
+    Args:
+        embedded: The process is not the floe command: where the program has handlers of its own, on the logger `floe`
+            or on the root, events go to these and to nothing else.
+        errors_printed: The caller prints errors for people; as log lines of the console they have level info.
+    """
+    global _log, _failures_at, _level_set
+    to_host = embedded and _host_has_handlers()
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=not to_host and sys.stderr.isatty())
+    )
+    if not to_host and _STDERR not in _LOGGER.handlers:  # else it is set up, and what the program added since stays
+        _LOGGER.handlers[:] = [_STDERR]
+        _LOGGER.propagate = False
+    if _LOGGER.level in (logging.NOTSET, _level_set) or not embedded:  # else the program chose its own
+        _LOGGER.setLevel(settings.log_level.upper())
+        _level_set = _LOGGER.level
+    _log = _bound(renderer, with_trace=settings.log_format == "json")
+    if not embedded:  # what the command has set holds for all that it opens
+        _failures_at = logging.INFO if errors_printed and settings.log_format == "console" else logging.ERROR
+    if settings.otlp_endpoint is not None:
+        export_spans(settings.otlp_endpoint, project, warn)
+
+
+def observe(artifacts: CompiledArtifacts, *, embedded: bool = True) -> None:
+    """Log and trace as the project says; every way into a project calls it, and the floe command prints errors."""
+    settings = resolve_model(artifacts.observability, root=artifacts.root)
+    configure(settings, project=artifacts.name, embedded=embedded, errors_printed=not embedded)
+
+
+def _host_has_handlers() -> bool:
+    if _STDERR in _LOGGER.handlers:
+        return False
+    own = [one for one in _LOGGER.handlers if not isinstance(one, logging.NullHandler)]
+    return bool(own or logging.getLogger().handlers)

@@ -1,0 +1,333 @@
+"""Plugins found by entry point, checked before use, started, asked for their health and shut down."""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from enum import Enum
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from floe_core.errors import ConfigurationError, IncompatibleLibraryError, PluginError
+from floe_core.plugins.ports import (
+    CatalogPlugin,
+    ComputePlugin,
+    HealthStatus,
+    OrchestratorPlugin,
+    Plugin,
+    PluginMetadata,
+    StoragePlugin,
+)
+from floe_core.security.redaction import redact
+from floe_core.wording import value_problem
+
+if TYPE_CHECKING:
+    from floe_core.config.artifacts import CompiledArtifacts
+
+__all__ = [
+    "FLOE_API_VERSION",
+    "PluginRegistry",
+    "PluginType",
+    "check_health",
+    "create_catalog_plugin",
+    "create_compute_plugin",
+    "create_orchestrator_plugin",
+    "create_storage_plugin",
+    "registry",
+    "start",
+    "stop",
+]
+
+FLOE_API_VERSION: Final = "1.0"
+STARTUP_SECONDS: Final = 30.0
+HEALTH_SECONDS: Final = 5.0
+# How long a process that ends waits for all of its plugins.
+EXIT_SECONDS: Final = 10.0
+
+_BROUGHT_BY = {
+    "sql": "floe-iceberg",
+    "local": "floe-iceberg",
+    "s3": "floe-iceberg",
+    "rest": "floe-polaris",
+    "polaris": "floe-polaris",
+    "spark": "floe-spark",
+    "dagster": "floe-dagster",
+}
+
+Result = TypeVar("Result")
+
+
+class PluginType(str, Enum):
+    """The entry-point group of each kind of plugin."""
+
+    COMPUTE = "floe.computes"
+    ORCHESTRATOR = "floe.orchestrators"
+    CATALOG = "floe.catalogs"
+    STORAGE = "floe.storage"
+    TELEMETRY_BACKEND = "floe.telemetry_backends"
+    LINEAGE_BACKEND = "floe.lineage_backends"
+    DBT = "floe.dbt"
+    SEMANTIC_LAYER = "floe.semantic_layers"
+    INGESTION = "floe.ingestion"
+    SECRETS = "floe.secrets"
+    IDENTITY = "floe.identity"
+    QUALITY = "floe.quality"
+
+
+_PORTS: dict[PluginType, type] = {
+    PluginType.CATALOG: CatalogPlugin,
+    PluginType.STORAGE: StoragePlugin,
+    PluginType.COMPUTE: ComputePlugin,
+    PluginType.ORCHESTRATOR: OrchestratorPlugin,
+}
+
+
+def _installed(group: str) -> Iterable[EntryPoint]:
+    return entry_points(group=group)
+
+
+class PluginRegistry:
+    """The plugins installed in this environment. `find` lists the entry points of a group."""
+
+    def __init__(self, find: Callable[[str], Iterable[EntryPoint]] = _installed) -> None:
+        self._find = find
+
+    def names(self, kind: PluginType) -> list[str]:
+        """What is installed; nothing is imported."""
+        return sorted({point.name for point in self._find(kind.value)})
+
+    def get(self, kind: PluginType, name: str) -> type[Plugin]:
+        """The plugin's class, imported and checked."""
+        # The same distribution may be listed twice (an editable install beside its metadata).
+        found = list(
+            {
+                (point.value, _distribution(point)): point for point in self._find(kind.value) if point.name == name
+            }.values()
+        )
+        word = kind.name.lower().replace("_", " ")
+        if not found:
+            raise PluginError(self._unknown(kind, word, name))
+        if len(found) > 1:
+            where = " and ".join(f"{_distribution(point)} ({point.value})" for point in found)
+            raise PluginError(f"{word} plugin {name!r} is provided twice, by {where}; uninstall one of them")
+        point = found[0]
+        try:
+            plugin = point.load()
+        except IncompatibleLibraryError:
+            raise
+        except Exception as exc:
+            raise PluginError(
+                f"{word} plugin {name!r} of {_distribution(point)} cannot be imported: {type(exc).__name__}: {exc}; "
+                f"reinstall it, or uninstall it if you do not use it"
+            ) from exc
+        port = _PORTS.get(kind, Plugin)
+        if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin, port)):
+            raise PluginError(
+                f"{word} plugin {name!r} of {_distribution(point)} is not a subclass of "
+                f"floe_core.plugins.ports.{port.__name__}"
+            )
+        if not isinstance(getattr(plugin, "metadata", None), PluginMetadata):
+            raise PluginError(f"{word} plugin {name!r} of {_distribution(point)} has no metadata: PluginMetadata(...)")
+        _check_api(word, name, plugin)
+        self._check_dependencies(word, name, plugin)
+        return plugin
+
+    def _check_dependencies(self, word: str, name: str, plugin: type[Plugin]) -> None:
+        if not plugin.metadata.dependencies:
+            return
+        installed = {found for kind in PluginType for found in self.names(kind)}
+        missing = [one for one in plugin.metadata.dependencies if one not in installed]
+        if missing:
+            needed = ", ".join(f"{one!r} ({_advice(one)})" for one in missing)
+            raise PluginError(f"{word} plugin {name!r} needs plugins that are not installed: {needed}")
+
+    def _unknown(self, kind: PluginType, word: str, name: str) -> str:
+        known = self.names(kind)
+        close = difflib.get_close_matches(name, known, n=1)
+        advice = f"did you mean {close[0]!r}?" if close else _advice(name)
+        return f"no {word} plugin {name!r} is installed (installed: {', '.join(known) or 'none'}); {advice}"
+
+
+def _advice(name: str) -> str:
+    if name in _BROUGHT_BY:
+        return f"the package {_BROUGHT_BY[name]} of this version does not bring it, or is not installed"
+    return "install the package that brings it"
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown package"
+
+
+def _check_api(word: str, name: str, plugin: type[Plugin]) -> None:
+    made_for = plugin.metadata.floe_api_version
+    major, minor = (int(part) for part in made_for.split("."))
+    our_major, our_minor = (int(part) for part in FLOE_API_VERSION.split("."))
+    if major != our_major or minor > our_minor:
+        raise PluginError(
+            f"{word} plugin {name!r} was made for plugin API {made_for}, this Floe has {FLOE_API_VERSION}; "
+            f"install a version of {'Floe' if (major, minor) > (our_major, our_minor) else 'the plugin'} that fits"
+        )
+
+
+registry = PluginRegistry()
+
+
+def create_catalog_plugin(artifacts: CompiledArtifacts) -> CatalogPlugin:
+    """The catalog of a project on its storage, not connected yet."""
+    plugin = registry.get(PluginType.CATALOG, artifacts.catalog.type)
+    catalog = cast("CatalogPlugin", plugin(_settings(plugin, artifacts.catalog), root=artifacts.root))
+    catalog.use_storage(create_storage_plugin(artifacts))
+    return catalog
+
+
+def create_storage_plugin(artifacts: CompiledArtifacts) -> StoragePlugin:
+    """The storage of a project."""
+    plugin = registry.get(PluginType.STORAGE, artifacts.storage.type)
+    return cast("StoragePlugin", plugin(_settings(plugin, artifacts.storage), root=artifacts.root))
+
+
+def create_compute_plugin(artifacts: CompiledArtifacts) -> ComputePlugin:
+    """The engine of a project, which has no tables yet and starts nothing by itself."""
+    plugin = registry.get(PluginType.COMPUTE, "spark")
+    return cast("ComputePlugin", plugin(artifacts.spark, root=artifacts.root))
+
+
+def create_orchestrator_plugin(artifacts: CompiledArtifacts) -> OrchestratorPlugin:
+    """What runs the pipeline of a project."""
+    plugin = registry.get(PluginType.ORCHESTRATOR, "dagster")
+    return cast("OrchestratorPlugin", plugin(artifacts.pipeline, root=artifacts.root))
+
+
+def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
+    """The settings as the plugin declares them: the contract holds those of a third party as floe.yaml has them."""
+    schema = plugin.get_config_schema()
+    if schema is None or isinstance(config, schema):
+        return config
+    try:
+        return schema.model_validate(dict(config))
+    except ValidationError as exc:
+        problems = "; ".join(
+            ": ".join(
+                [
+                    ".".join(map(str, error["loc"])) or "settings",
+                    value_problem(error["type"], error["msg"], error.get("ctx")),
+                ]
+            )
+            for error in exc.errors(include_input=False, include_url=False)
+        )
+        raise ConfigurationError(
+            f"the settings of {plugin.metadata.name!r} in the compiled contract do not fit ({redact(problems)}); "
+            f"correct floe.yaml, then run: floe compile"
+        ) from None
+
+
+# By identity, because a plugin need not be hashable. Weak, so that a long process may open any number of lakes.
+_started: weakref.WeakValueDictionary[int, Plugin] = weakref.WeakValueDictionary()
+
+
+def start(plugin: Plugin, *, timeout: float = STARTUP_SECONDS) -> None:
+    """Start a plugin, or say that it did not start in time; it is shut down by `stop` or when the process exits."""
+    _within(timeout, plugin.startup, f"plugin {plugin.metadata.name!r} did not start within {timeout:g} s")
+    _started[id(plugin)] = plugin
+    _exit.prepare()
+
+
+def stop(*plugins: Plugin) -> None:
+    """Shut down those that were started and not stopped since; a failure is a warning and does not stop the others."""
+    for plugin in plugins:
+        if _started.pop(id(plugin), None) is None:
+            continue
+        try:
+            plugin.shutdown()
+        except Exception as exc:  # noqa: BLE001 - the work is done; the other plugins must still be shut down
+            from floe_core.observability.telemetry import (
+                warn,  # heavier than the rest of this module, and rarely needed
+            )
+
+            warn(f"plugin {plugin.metadata.name!r} did not shut down: {type(exc).__name__}: {exc}")
+
+
+class _Exit:
+    """Stops what is still started when the process ends, in a thread, so that a plugin that hangs cannot keep it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leaving, self._left = threading.Event(), threading.Event()
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Start the thread now: a process that ends can start no thread any more."""
+        with self._lock:
+            if not self._is_prepared:
+                threading.Thread(target=self._wait, name="floe-plugins", daemon=True).start()
+                self._is_prepared = True
+
+    def _wait(self) -> None:
+        self._leaving.wait()
+        try:
+            stop(*reversed(list(_started.values())))
+        finally:
+            self._left.set()
+
+    def leave(self) -> None:
+        if not self._is_prepared:
+            return
+        self._leaving.set()
+        if not self._left.wait(EXIT_SECONDS):
+            from floe_core.observability.telemetry import warn
+
+            warn(f"plugins did not shut down within {EXIT_SECONDS:g} s; the process ends without them")
+
+
+_exit = _Exit()
+
+
+@atexit.register
+def _stop_all() -> None:
+    _exit.leave()
+
+
+def _forget() -> None:
+    """In a forked process: the plugins are the parent's, which goes on with their connections."""
+    global _exit
+    _started.clear()
+    _exit = _Exit()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forget)
+
+
+def check_health(plugin: Plugin, *, timeout: float = HEALTH_SECONDS) -> HealthStatus:
+    """Ask a plugin for its health; an error or silence is an unhealthy answer, not an exception."""
+    try:
+        return _within(timeout, plugin.health_check, f"no answer within {timeout:g} s")
+    except Exception as exc:  # noqa: BLE001 - whatever went wrong, the answer is "not healthy, because"
+        return HealthStatus(healthy=False, message=str(exc))
+
+
+def _within(seconds: float, call: Callable[[], Result], late: str) -> Result:
+    outcome: list[Result] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as exc:  # noqa: BLE001 - handed to the caller's thread
+            failure.append(exc)
+
+    # A daemon, so that a plugin that hangs for ever cannot keep the process alive.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise PluginError(late)
+    return outcome[0]

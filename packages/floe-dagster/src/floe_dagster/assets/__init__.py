@@ -1,0 +1,1 @@
+"""What an asset, its inputs and outputs say: tables, options, partitions, owners and values."""

@@ -1,0 +1,232 @@
+"""What an asset, an input, a resource and a run can say about a table: one list of options each, checked in one place.
+
+Every option is a metadata key `floe/NAME`; those in everyday use go without the prefix too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Annotated, Any, TypeVar
+
+from dagster import Config, MetadataValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from floe_core.errors import ConfigurationError
+from floe_core.models import CommitStrategy, WriteMode
+from floe_core.wording import value_problem
+from floe_dagster.assets.arguments import KnownArguments, nearest
+from floe_dagster.assets.dagster_iceberg import PEER_INPUT, PEER_OUTPUT, PEER_RUN, peer_option
+
+__all__ = [
+    "InputOptions",
+    "OutputOptions",
+    "RunOptions",
+    "input_options",
+    "output_options",
+    "refuse_no_keys",
+    "refuse_tags",
+]
+
+PREFIX = "floe/"
+
+
+def _as_tuple(said: object) -> object:
+    return (said,) if isinstance(said, str) else tuple(said) if isinstance(said, list) else said
+
+
+def _with_zone(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("it needs a time zone, such as 2026-01-31T00:00:00+00:00")
+    return moment.astimezone(timezone.utc)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+PartitionExpr = str | dict[str, str]
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Place(_Options):
+    """Where the rows of an asset lie."""
+
+    namespace: str | None = Field(
+        default=None, min_length=1, description="the namespace of the table, such as bronze or bronze.raw"
+    )
+    table: str | None = Field(
+        default=None, min_length=1, description="the name of the table; by default the asset key says it"
+    )
+    partition_expr: PartitionExpr | None = Field(
+        default=None, description="the column of the partition, or a mapping from dimensions to columns"
+    )
+    branch: str | None = Field(default=None, min_length=1, description="a branch of the table, made before")
+
+
+class OutputOptions(_Place):
+    """What the metadata of an asset can say."""
+
+    write_mode: WriteMode | None = Field(default=None, description="append, overwrite or upsert")
+    upsert_keys: Names = Field(default=(), description="the columns by which an upsert finds the rows it changes")
+    table_properties: dict[str, str] = Field(default_factory=dict, description="for a table that is not there yet")
+    schema_evolution_enabled: bool | None = Field(default=None, description="let the table gain the data's columns")
+    evolve_partitions: bool | None = Field(
+        default=None, description="give a table that exists the partitioning of the asset"
+    )
+    commit_strategy: CommitStrategy | None = Field(default=None, description="fast_append or merge")
+    allow_empty: bool | None = Field(default=None, description="let no rows replace all rows of a table")
+    preview_rows: int | None = Field(default=None, ge=0, le=100, description="rows shown in the UI; 0 for none")
+    sensitive_columns: Names = Field(default=(), description="columns that are never shown")
+    take_over: bool | None = Field(default=None, description="write to a table that belongs to another asset")
+
+
+class InputOptions(_Place):
+    """What the metadata of an input can say."""
+
+    columns: Names | None = Field(default=None, description="only these columns")
+    row_filter: str | None = Field(default=None, description="only rows that match, such as: n > 10 AND note = 'x'")
+    snapshot_id: int | None = Field(default=None, description="the table as it was at this snapshot")
+    as_of: Annotated[datetime, AfterValidator(_with_zone)] | None = Field(
+        default=None, description="the table as it was at this moment"
+    )
+    ref: str | None = Field(default=None, description="the table as a tag or a branch shows it")
+    since: bool = Field(default=False, description="only what was appended after what this asset consumed last")
+
+    @property
+    def is_now(self) -> bool:
+        """Is the table read as it is, and not as it was?"""
+        return self.snapshot_id is None and self.as_of is None and self.ref is None
+
+
+class RunOptions(KnownArguments, Config):
+    """What the configuration of one run can say about an output, over everything else.
+
+    ops: {ASSET: {outputs: {result: {write_mode: overwrite}}}}
+    """
+
+    write_mode: str | None = None
+    upsert_keys: list[str] | None = None
+    branch: str | None = None
+    table_properties: dict[str, str] | None = None
+    schema_evolution_enabled: bool | None = None
+    evolve_partitions: bool | None = None
+    commit_strategy: str | None = None
+    allow_empty: bool | None = None
+    preview_rows: int | None = None
+    take_over: bool | None = None
+
+
+# These are Dagster's own, or said so often that the prefix would be noise. The others have names that people use for
+# other things too: a `branch` may be one of a bank.
+_BARE_OUTPUT = {"partition_expr", "write_mode", "upsert_keys", "allow_empty"}
+_BARE_INPUT = {"partition_expr", "columns", "row_filter", "snapshot_id", "as_of", "ref", "since"}
+
+Options = TypeVar("Options", bound=_Options)
+
+
+def output_options(
+    metadata: Mapping[str, Any] | None, asset: str, config: Any = None, *, emitted: Mapping[str, Any] | None = None
+) -> OutputOptions:
+    """The options of an asset.
+
+    What the asset says while it runs (`emitted`) goes over its metadata, and the configuration of this run over both.
+    """
+    who = f"asset {asset}"
+    said: dict[str, Any] = {}
+    for layer in (
+        _said(OutputOptions, metadata or {}, _BARE_OUTPUT, PEER_OUTPUT, who, InputOptions),
+        _emitted(emitted or {}, who),
+        {key: value for key, value in dict(config or {}).items() if value is not None},
+    ):
+        for mode, option in ((WriteMode.UPSERT, "upsert_keys"), (WriteMode.APPEND, "commit_strategy")):
+            if layer.get("write_mode", mode.value) != mode.value:
+                said.pop(option, None)  # meant for the mode that is not used now
+        said |= layer
+    return _parsed(OutputOptions, said, who)
+
+
+def input_options(upstream: Mapping[str, Any] | None, own: Mapping[str, Any] | None, asset: str) -> InputOptions:
+    """The options of an input; where its table is may be said by the asset that it comes from."""
+    theirs = _said(OutputOptions, upstream or {}, _BARE_OUTPUT, PEER_INPUT, f"asset {asset}", InputOptions)
+    place = {key: value for key, value in theirs.items() if key in _Place.model_fields}
+    said = _said(InputOptions, own or {}, _BARE_INPUT, PEER_INPUT, f"the input from {asset}", OutputOptions)
+    return _parsed(InputOptions, {**place, **said}, f"the input from {asset}")
+
+
+def refuse_no_keys(options: OutputOptions, asset: str) -> None:
+    """Refuse an upsert that has nothing to find rows by."""
+    if not options.upsert_keys:
+        raise ConfigurationError(
+            f"asset {asset}: write_mode is upsert, and upsert_keys does not name the columns by which rows are found; "
+            f'add metadata={{"upsert_keys": ["id"]}}, or set upsert_keys in the run config. Nothing was written'
+        )
+
+
+def refuse_tags(tags: Mapping[str, str], asset: str) -> None:
+    """Refuse options that are written as tags, which nothing reads."""
+    for key in tags:
+        name = key.removeprefix(PREFIX)
+        if key.startswith(PREFIX) and (name in OutputOptions.model_fields or name in InputOptions.model_fields):
+            raise ConfigurationError(
+                f"asset {asset}: the tag {key!r} is not read; say it in the metadata of the asset, or in the run "
+                f"config (outputs: {{result: {{{name}: …}}}})"
+            )
+
+
+def _emitted(metadata: Mapping[str, Any], who: str) -> dict[str, Any]:
+    """The options among what an asset says about its output while it runs; its readers would not know the place."""
+    for key in metadata:
+        name = key.removeprefix(PREFIX)
+        if name in _Place.model_fields and (key.startswith(PREFIX) or key in _BARE_OUTPUT):
+            raise ConfigurationError(
+                f"{who}: {key!r} was given while the asset ran, and readers of the asset would not find it; set it "
+                f"in the metadata of the asset itself. Nothing was written"
+            )
+    return _said(OutputOptions, metadata, _BARE_OUTPUT, PEER_RUN, who, InputOptions)
+
+
+def _said(
+    kind: type[_Options], metadata: Mapping[str, Any], bare: set[str], peer: set[str], who: str, other: type[_Options]
+) -> dict[str, Any]:
+    """The options among the metadata, by their names."""
+    found: dict[str, Any] = {}
+    keys: dict[str, str] = {}
+    for key, value in metadata.items():
+        if key.startswith(PREFIX) or key in bare:
+            name = key.removeprefix(PREFIX)
+            if name not in kind.model_fields:
+                raise ConfigurationError(f"{who}: {_unknown(key, name, kind, other)}")
+            value = value.value if isinstance(value, MetadataValue) else value
+        else:
+            translated = peer_option(key, value, who) if key in peer else None
+            if translated is None:
+                continue
+            name, value = translated
+        if name in found and _as_tuple(found[name]) != _as_tuple(value):
+            raise ConfigurationError(f"{who}: {keys[name]!r} and {key!r} contradict each other: say one of them")
+        found[name], keys[name] = value, key
+    return found
+
+
+def _unknown(key: str, name: str, kind: type[_Options], other: type[_Options]) -> str:
+    if name in other.model_fields:
+        place = "an input (AssetIn(metadata=…))" if other is InputOptions else "an asset (@asset(metadata=…))"
+        return f"metadata {key!r} is an option of {place}; say it there"
+    return f"metadata {key!r} is no option of Floe; {nearest(name, kind.model_fields, PREFIX)}"
+
+
+def _parsed(kind: type[Options], said: Mapping[str, Any], who: str) -> Options:
+    try:
+        return kind.model_validate(dict(said))
+    except ValidationError as exc:
+        problems = dict.fromkeys(_problem(error) for error in exc.errors())
+        raise ConfigurationError(f"{who}: {'; '.join(problems)}") from None
+
+
+def _problem(error: Any) -> str:
+    name = str(error["loc"][0]) if error["loc"] else "options"
+    if error["type"] == "enum":
+        choices = WriteMode if name == "write_mode" else CommitStrategy
+        return f"{name} {error['input']!r} is not one of {', '.join(one.value for one in choices)}"
+    return f"{name} {error['input']!r}: {value_problem(error['type'], error['msg'], error.get('ctx'))}"

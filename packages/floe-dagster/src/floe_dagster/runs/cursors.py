@@ -1,0 +1,121 @@
+"""`since`: how far an asset has consumed a table.
+
+The truth is in the consumer's own table, whose snapshots say what they were made from: rows and cursor are one commit.
+A tag on the table that is consumed keeps the snapshot from expiring, and stands in where that history is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import SnapshotInfo
+from floe_dagster.runs.steps import inputs_of
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.snapshots import CURSOR_PREFIX, ancestors_of, snapshot_info
+
+__all__ = ["Consumer", "advance", "consumed_until", "cursor_tag", "still_there"]
+
+_ATTEMPTS = 10
+_ANEW = (
+    "Materialize {asset} once without since and with write_mode overwrite, or drop its table to consume all rows anew"
+)
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """The asset that reads what is new, and where what it makes of it is kept."""
+
+    asset: str
+    table: TableIdentifier
+    branch: str
+
+
+def cursor_tag(asset: str) -> str:
+    """The tag that holds what an asset has consumed: readable, and no other asset's."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", asset)[:80]
+    return f"{CURSOR_PREFIX}{readable}-{hashlib.sha256(asset.encode()).hexdigest()[:8]}"
+
+
+def consumed_until(tables: IcebergTableManager, source: TableIdentifier, consumer: Consumer) -> int | None:
+    """The snapshot of `source` that the asset at work consumed last; None if it must begin with all rows."""
+    table = tables.find_table(consumer.table)
+    if table is None:
+        return None
+    found, is_whole = _in_history(table, source, consumer.branch)
+    if found is None and not is_whole:
+        ref = tables.load_table(source).metadata.refs.get(cursor_tag(consumer.asset))
+        found = ref.snapshot_id if ref is not None else None
+    if found is not None:
+        _refuse_gaps(tables.load_table(source), source, found, consumer.asset)
+    return found
+
+
+def _in_history(table: Table, source: TableIdentifier, branch: str) -> tuple[int | None, bool]:
+    """What the newest write of the consumer's table was made from, and whether all of its history is there to ask."""
+    snapshot = None
+    for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata):
+        found = inputs_of(snapshot_info(snapshot).summary).get(str(source))
+        if found is not None:
+            return found, True
+    return None, snapshot is None or snapshot.parent_snapshot_id is None
+
+
+def still_there(sources: Mapping[TableIdentifier, int | None], consumer: str, branch: str) -> Callable[[Table], None]:
+    """A check of the consumer's table: nobody else consumed these sources since they were read."""
+
+    def check(table: Table) -> None:
+        for source, since in sources.items():
+            found, is_whole = _in_history(table, source, branch)
+            if found != since and (found is not None or is_whole):
+                raise ConcurrencyConflictError(
+                    f"another run of {consumer} consumed what is new in '{source}' meanwhile; nothing was written: run "
+                    f"it again, and it gets what is new by then"
+                )
+
+    return check
+
+
+def _refuse_gaps(table: Table, source: TableIdentifier, since: int, asset: str) -> None:
+    """What was appended can be told only by the snapshots that did so: they are all there, and did nothing else."""
+    between: list[Snapshot] = []
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.snapshot_id == since:
+            break
+        between.append(snapshot)
+    else:
+        raise ConfigurationError(
+            f"what was appended to '{source}' after snapshot {since}, which {asset} consumed last, cannot be told any "
+            f"more: snapshots since then have expired, or the table was rolled back. {_ANEW.format(asset=asset)}; then "
+            f"let snapshots live longer than the time between two runs"
+        )
+    replaced = [one for one in between if one.summary is None or one.summary.operation is Operation.OVERWRITE]
+    if replaced:
+        raise ConfigurationError(
+            f"{len(replaced)} of {len(between)} writes to '{source}' since {asset} consumed it put rows in the place "
+            f"of others (the first: snapshot {replaced[-1].snapshot_id}), and since tells only what is added. "
+            f"{_ANEW.format(asset=asset)}; or let '{source}' be appended to only (write_mode append)"
+        )
+
+
+def advance(tables: IcebergTableManager, sources: Iterable[TableIdentifier], asset: str, written: SnapshotInfo) -> None:
+    """Keep the snapshots that the write was made from: the next run begins after them."""
+    inputs = inputs_of(written.summary)
+    for source in sources:
+        if str(source) in inputs:
+            for attempt in Retrying(
+                retry=retry_if_exception_type(ConcurrencyConflictError),
+                stop=stop_after_attempt(_ATTEMPTS),
+                wait=wait_random_exponential(multiplier=0.05, max=2),
+                reraise=True,
+            ):
+                with attempt:
+                    tables.move_tag(source, cursor_tag(asset), inputs[str(source)])

@@ -1,0 +1,75 @@
+"""The table of a transaction, and the schema that an update would leave."""
+
+from __future__ import annotations
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.update.schema import UpdateSchema
+
+from floe_core.engines import require_members
+from floe_iceberg.snapshots.timestamps import stamped
+
+__all__ = ["SingleAttemptTransaction", "metadata_of", "resulting_schema", "stage_updates", "table_of"]
+
+_COMMITS = "a commit is sent once, and Floe resolves its outcome"
+_CHANGES = "schema changes that Spark could not read are refused before they are committed"
+require_members("pyiceberg", Transaction, "_stage", "_table", "_updates", "_requirements", promise=_COMMITS)
+require_members("pyiceberg", Table, "_do_commit", promise=_COMMITS)
+require_members("pyiceberg", UpdateSchema, "_apply", "_transaction", promise=_CHANGES)
+
+
+def table_of(transaction: Transaction) -> Table:
+    """The table that a transaction changes; after its commit, as it is then."""
+    return transaction._table
+
+
+def stage_updates(
+    transaction: Transaction, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]
+) -> None:
+    """Add updates and their requirements to a transaction; all requirements of a kind at once."""
+    transaction._stage(updates, requirements)
+
+
+def metadata_of(update: UpdateSchema) -> TableMetadata:
+    """The table as the transaction of this update will leave it."""
+    return update._transaction.table_metadata
+
+
+def resulting_schema(update: UpdateSchema) -> Schema:
+    """The schema that committing the update would set."""
+    return update._apply()
+
+
+class SingleAttemptTransaction(Transaction):
+    """A transaction that is sent once: the caller decides about retries and clean-up."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._computed: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The future table, cached: PyIceberg asks a dozen times per commit, and copies every snapshot each time."""
+        if (
+            self._computed is None
+            or self._computed[0] is not self._table.metadata
+            or self._computed[1] is not self._updates
+        ):
+            self._computed = (self._table.metadata, self._updates, super().table_metadata)
+        return self._computed[2]
+
+    def commit_transaction(self) -> Table:
+        requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
+        try:
+            # Whatever the catalog does with it, the timestamp comes from here.
+            updates = stamped(self._updates, self._table.metadata)
+            self._table._do_commit(updates=updates, requirements=requirements)
+        except ValueError as exc:
+            # Another writer wrote to another branch: the asserted head is right, the sequence number is not.
+            if "sequence number" in str(exc):
+                raise CommitFailedException(str(exc)) from exc
+            raise
+        return self._table

@@ -1,0 +1,152 @@
+"""PyIceberg's SQL catalog on a storage plugin: its files, and where new tables go."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyiceberg.catalog import LOCATION, METADATA, Catalog, delete_files
+from pyiceberg.catalog.sql import IcebergTables
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from sqlalchemy import Engine
+
+from floe_core.errors import PluginError
+from floe_core.identifiers import TableIdentifier
+from floe_core.observability import note, warn
+from floe_core.plugins import StoragePlugin
+from floe_iceberg._pyiceberg.sql_catalog import AdaptedSqlCatalog
+from floe_iceberg.catalogs.foreign_tables import refuse_location_provider
+from floe_iceberg.catalogs.locations import fresh_location, is_taken
+from floe_iceberg.files.metadata_log import DELETE_AFTER_COMMIT, deletable, dropped_from_log, why_kept
+from floe_iceberg.files.other_tables import Neighbours
+from floe_iceberg.files.ownership import Homes
+from floe_iceberg.files.purge import finish_purge, plan_purge, report_kept
+
+__all__ = ["StorageCatalog", "files_of"]
+
+
+def files_of(storage: StoragePlugin) -> FileIO:
+    """The FileIO of a storage plugin, checked: PyIceberg needs more of it than the port declares."""
+    files = storage.get_pyiceberg_fileio()
+    if not isinstance(files, FileIO):
+        raise PluginError(
+            f"storage plugin {storage.metadata.name!r} returned a {type(files).__name__} from get_pyiceberg_fileio; it "
+            f"must be a subclass of pyiceberg.io.FileIO"
+        )
+    return files
+
+
+class StorageCatalog(AdaptedSqlCatalog):
+    """Every file of a table is read, written and deleted through the FileIO of the storage plugin.
+
+    PyIceberg would choose a FileIO by the properties of the catalog and of the table, which may name any class.
+    """
+
+    owned_locations: tuple[str, ...] = ()  # as floe.yaml declares them; see `Homes`
+
+    def __init__(self, engine: Engine, name: str, storage: StoragePlugin) -> None:
+        properties = {
+            **storage.get_pyiceberg_properties(),
+            "uri": str(engine.url),
+            "warehouse": storage.get_warehouse_uri(),
+        }
+        self.storage = storage
+        super().__init__(engine, name, properties)
+
+    def file_io(self) -> FileIO:
+        return files_of(self.storage)
+
+    def table_of_row(self, row: IcebergTables) -> Table:
+        location = row.metadata_location
+        if not location:
+            raise NoSuchTableError(f"{row.table_namespace}.{row.table_name} has no metadata location")
+        files = self.file_io()
+        metadata = FromInputFile.table_metadata(files.new_input(location))
+        name = (*Catalog.identifier_to_tuple(row.table_namespace), row.table_name)
+        return Table(name, metadata, location, files, self)
+
+    def new_location(self, database_name: str, table_name: str) -> str:
+        """One folder per namespace level, as in Spark and Floe; never a location with the metadata of another table."""
+        own = self.load_namespace_properties(database_name).get(LOCATION)
+        location = f"{own.rstrip('/') if own else self.storage.get_warehouse_uri(database_name)}/{table_name}"
+        if not is_taken(self.file_io(), location):
+            return location
+        if self.table_exists(f"{database_name}.{table_name}"):
+            raise TableAlreadyExistsError(f"Table {database_name}.{table_name} already exists")
+        return fresh_location(location)
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        namespace = Catalog.namespace_from(identifier)
+        if not self.namespace_exists(namespace):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
+        staged = self.stage_new_table(identifier, schema, location, partition_spec, sort_order, properties)
+        self.write_metadata(staged)
+        return self.register_table(identifier, staged.metadata_location)
+
+    def stage_new_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None,
+        partition_spec: PartitionSpec,
+        sort_order: SortOrder,
+        properties: Properties,
+    ) -> StagedTable:
+        refuse_location_provider(properties, f"new table '{'.'.join(self.identifier_to_tuple(identifier))}'")
+        return super().stage_new_table(identifier, schema, location, partition_spec, sort_order, properties)
+
+    def stage_update(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        """Refuse a location provider: PyIceberg would ask it where the new metadata file goes."""
+        properties = dict(current_table.properties) if current_table is not None else {}
+        for update in updates:
+            if isinstance(update, SetPropertiesUpdate):
+                properties |= update.updates
+            elif isinstance(update, RemovePropertiesUpdate):
+                properties = {key: value for key, value in properties.items() if key not in update.removals}
+        refuse_location_provider(properties, f"table '{'.'.join(table_identifier)}'")
+        return super().stage_update(current_table, table_identifier, requirements, updates)
+
+    def delete_old_metadata(self, io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Delete the table's own metadata files that a commit removed from the log; the rest may be orphans."""
+        dropped = dropped_from_log(base, metadata)
+        if not dropped:
+            return
+        problem = self._homes().problem_at(metadata.location)
+        own = set() if problem else deletable(self, metadata, dropped)
+        report = warn if DELETE_AFTER_COMMIT in metadata.properties else note
+        for path in sorted(dropped - own):
+            report("not_removed", path=path, reason=problem or why_kept(path, metadata))
+        delete_files(io, own, METADATA)
+
+    def _homes(self) -> Homes:
+        return Homes(self.storage.get_warehouse_uri(), self.owned_locations)
+
+    def purge_table(self, identifier: str | Identifier) -> None:
+        """Drop the table and delete its own files; files that may belong to others stay, and are logged."""
+        table = self.load_table(identifier)
+        name = TableIdentifier.from_string(".".join(table.name()))
+        purge = plan_purge(table, name, self._homes(), Neighbours(self, lambda _near: ()))
+        self.drop_table(identifier)
+        finish_purge(table.io, purge.files, name)
+        report_kept(name, purge.kept)

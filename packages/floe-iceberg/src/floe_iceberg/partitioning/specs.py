@@ -1,0 +1,128 @@
+"""The layout of a new table: its partition spec and its sort order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
+from pyiceberg.table.sorting import SortField as IcebergSortField
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TimeTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import NestedField
+
+from floe_core.errors import ConfigurationError
+from floe_core.models import PartitionTransform, PartitionTransformType, SortField
+from floe_iceberg.arguments import check_transforms
+from floe_iceberg.schema.columns import no_column
+
+__all__ = ["partition_spec", "sort_order"]
+
+
+def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> PartitionSpec:
+    """The spec of these transforms, its fields named as Spark names them."""
+    check_transforms(transforms)
+    fields = []
+    for number, one in enumerate(transforms):
+        source = _column(one.source_column, schema, "partition_by")
+        _refuse_repeated(source, one.source_column, schema)
+        transform = _transform(one)
+        if not transform.can_transform(source.field_type):
+            raise ConfigurationError(
+                f"partition_by: column {source.name!r} is {source.field_type}, which {transform} cannot take"
+            )
+        fields.append(
+            PartitionField(
+                source_id=source.field_id,
+                field_id=PARTITION_FIELD_ID_START + number,
+                transform=transform,
+                name=one.field_name,
+            )
+        )
+    _refuse_repetition(fields, schema)
+    return PartitionSpec(*fields)
+
+
+def _refuse_repeated(source: NestedField, name: str, schema: Schema) -> None:
+    try:
+        schema.accessor_for_field(source.field_id)
+    except ValueError:
+        raise ConfigurationError(
+            f"partition_by: {name!r} lies inside a list or a map, so a row may have many of it; name a column"
+        ) from None
+
+
+def _refuse_repetition(fields: Sequence[PartitionField], schema: Schema) -> None:
+    names = [field.name for field in fields]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ConfigurationError(
+            f"partition_by: the fields {', '.join(sorted(twice))} are given twice; name one of them"
+        )
+    for number, field in enumerate(fields):
+        column = schema.find_column_name(field.source_id)
+        for other in (one for one in fields[:number] if one.source_id == field.source_id):
+            if other.transform == field.transform:
+                raise ConfigurationError(f"partition_by: {field.transform} of {column!r} is given twice")
+            if isinstance(other.transform, TimeTransform) and isinstance(field.transform, TimeTransform):
+                raise ConfigurationError(
+                    f"partition_by: {other.transform} and {field.transform} of {column!r} are redundant; "
+                    f"keep the finer one"
+                )
+        is_itself = isinstance(field.transform, IdentityTransform) and field.name == column
+        if field.name in schema.column_names and not is_itself:
+            raise ConfigurationError(
+                f"partition_by: {field.transform} of {column!r} cannot be named {field.name!r}: {field.name!r} is a "
+                f"column; choose another name"
+            )
+
+
+def sort_order(fields: Sequence[SortField], schema: Schema) -> SortOrder:
+    """The order of the rows within a file."""
+    return SortOrder(
+        *(
+            IcebergSortField(
+                source_id=_column(one.column, schema, "sort_by").field_id,
+                transform=IdentityTransform(),
+                direction=SortDirection.DESC if one.descending else SortDirection.ASC,
+                null_order=NullOrder.NULLS_LAST if one.nulls_last else NullOrder.NULLS_FIRST,
+            )
+            for one in fields
+        )
+    )
+
+
+def _column(name: str, schema: Schema, argument: str) -> NestedField:
+    unknown = no_column([name], schema)
+    if unknown:
+        raise ConfigurationError(f"{argument}: there is {unknown}")
+    return schema.find_field(name)
+
+
+def _transform(one: PartitionTransform) -> Transform[Any, Any]:
+    kind = one.transform_type
+    if kind is PartitionTransformType.BUCKET:
+        return BucketTransform(one.num_buckets or 0)
+    if kind is PartitionTransformType.TRUNCATE:
+        return TruncateTransform(one.width or 0)
+    return _PLAIN[kind]
+
+
+_PLAIN: dict[PartitionTransformType, Transform[Any, Any]] = {
+    PartitionTransformType.IDENTITY: IdentityTransform(),
+    PartitionTransformType.YEAR: YearTransform(),
+    PartitionTransformType.MONTH: MonthTransform(),
+    PartitionTransformType.DAY: DayTransform(),
+    PartitionTransformType.HOUR: HourTransform(),
+}

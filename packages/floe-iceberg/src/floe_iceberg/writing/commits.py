@@ -1,0 +1,390 @@
+"""The commit loop of both engines: one snapshot, sent again only while it is certain that it is not in the table.
+
+Arrow stages data files, and the commit makes a snapshot of them. Spark stages a snapshot on a branch, and the commit
+moves the target there; if the target has moved since, it makes a snapshot of the branch's files, as for Arrow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
+
+from floe_core.errors import (
+    CommitStateUnknownError,
+    ConcurrencyConflictError,
+    ConfigurationError,
+    FloeError,
+    FloeStorageError,
+    TableNotFoundError,
+)
+from floe_core.models import CommitStrategy, StorageErrorDetail, WriteMode
+from floe_core.observability import Operation
+from floe_core.security import redact
+from floe_iceberg import backoff
+from floe_iceberg._pyiceberg.snapshot_producers import drop_merged, merge_append, overwrite
+from floe_iceberg._pyiceberg.tables import SingleAttemptTransaction, stage_updates, table_of
+from floe_iceberg.schema.evolution import SchemaChange, apply_to, plan_change
+from floe_iceberg.schema.types import ArrowCaster
+from floe_iceberg.snapshots import refs
+from floe_iceberg.snapshots.snapshots import find_writes, snapshot_info
+from floe_iceberg.writing import commit_outcome
+from floe_iceberg.writing.commit_outcome import Outcome
+from floe_iceberg.writing.overwrites import NOTHING, Replacement
+from floe_iceberg.writing.request import (
+    WriteRequest,
+    WriteResult,
+    check_branch,
+    check_table,
+    created_by_another,
+    refuse_strategy,
+    unmarked,
+)
+from floe_iceberg.writing.staging import Staged, Stager, read_rows
+
+if TYPE_CHECKING:
+    from floe_iceberg.manager import IcebergTableManager
+
+__all__ = ["Commit", "StagedBranch", "begin", "clean"]
+
+_LONGEST_WISH_SECONDS = 60.0
+_CONFLICT = (CommitFailedException, TableAlreadyExistsError)
+# After these, the outcome of the commit is unknown.
+_DOUBTFUL = (
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    DBAPIError,
+    OSError,
+)
+
+
+def begin(
+    tables: IcebergTableManager, request: WriteRequest, table: Table | None, data: Schema
+) -> tuple[Transaction, SchemaChange]:
+    """A transaction that prepares the table for data of this schema; it creates the table if there is none."""
+    if table is None:
+        refuse_strategy(request, {**tables.config.table_properties, **request.new_table_properties})
+        created = tables.begin_table(
+            request.identifier, data, partition_by=request.partition_by, properties=request.new_table_properties
+        )
+        return created, SchemaChange()
+    return _begin(request, table, data)
+
+
+def _begin(request: WriteRequest, table: Table, data: Schema | None) -> tuple[SingleAttemptTransaction, SchemaChange]:
+    transaction = SingleAttemptTransaction(table)
+    change = SchemaChange()
+    if data is not None:
+        change = plan_change(table.schema(), data, name=request.identifier, evolve=request.evolve)
+    if change:
+        with transaction.update_schema() as update:
+            apply_to(update, change)
+    marks = unmarked(request, table)
+    if marks:
+        transaction.set_properties(marks)
+    return transaction, change
+
+
+@dataclass(frozen=True)
+class StagedBranch:
+    """A branch with the snapshot of a write; it began at the head of the target."""
+
+    name: str
+    base: Snapshot
+    spec_id: int  # the partition spec of the table when the write began
+    files: Callable[[Table], tuple[Staged, Replacement]]  # what it adds and replaces, or a conflict
+
+
+@dataclass
+class Commit:
+    """Staged files, or a staged branch, on their way into a table."""
+
+    tables: IcebergTableManager
+    request: WriteRequest
+    data: Schema | None  # None if the schema of the table has been changed before
+    summary: Mapping[str, str]
+    op: Operation
+    staged: Staged | None = None
+    replacement: Replacement = NOTHING
+    branch: StagedBranch | None = None
+    published: bool = False  # the target was moved to the branch, which ended with it
+
+    def commit(self, table: Table) -> WriteResult:
+        """`run` on a table that was just loaded and whose schema fits the data already."""
+        found = find_writes(table, self.request.write_id, branch=self.request.branch)
+        if found:  # a request whose response was lost has arrived since
+            return WriteResult(commit_outcome.single_snapshot(found, self.request.identifier), table, SchemaChange())
+        return self.run(table, *_begin(self.request, table, self.data))
+
+    def run(self, table: Table | None, transaction: Transaction, change: SchemaChange) -> WriteResult:
+        """Send the snapshot until it is in the table, or certain not to get there.
+
+        Every attempt asserts the head that was loaded just before and does not contain this write: a first request
+        that is still in flight and its retry cannot both succeed.
+        """
+        first = table
+        refused: list[Snapshot] = []
+        doubtful, sent = 0, False
+        try:
+            snapshot_id = self._add_snapshot(transaction, table)
+        except BaseException:
+            if self.staged is not None and self.branch is None:  # the files are this commit's own, and were not sent
+                self.staged.discard()
+            raise
+        for number in itertools.count(1):
+            failure = _failure_of(transaction)
+            if failure is None and table is None:
+                failure = self._unseen()
+            if failure is None:
+                self.published = self.staged is None
+                return self._acknowledged(transaction, snapshot_id, refused, change, created=table is None)
+            # Floe's own errors are raised before a commit is sent, or are definite refusals; so is a 429.
+            unsent = isinstance(failure, FloeError | TooManyRequestsError)
+            sent = sent or not unsent
+            doubtful += not isinstance(failure, _CONFLICT)
+            last = number >= _attempts(table) or doubtful >= backoff.DOUBTFUL_ATTEMPTS
+            if not last:
+                self.op.event("retrying")
+                time.sleep(_pause(number, failure))
+            verdict = commit_outcome.resolve_outcome(
+                self._look, self.request.identifier, self.request.write_id, branch=self.request.branch
+            )
+            if verdict.outcome is Outcome.COMMITTED and verdict.snapshot is not None:
+                return WriteResult(verdict.snapshot, verdict.seen, change, created=table is None)
+            if verdict.outcome is Outcome.UNKNOWN:
+                if not sent:
+                    raise failure
+                raise commit_outcome.unknown(self.request, self.tables) from failure
+            if not _may_be_repeated(failure):
+                raise failure
+            if last:
+                raise self._given_up(failure, retries=number - 1) from failure
+            present = self._same(first, verdict.table, in_doubt=doubtful > 0 and sent)
+            if present is not None:  # otherwise send the same request again: it asserts that there is no table
+                # Not those of a creation: a server that accepts two at once may have kept the one it refused.
+                if isinstance(failure, _CONFLICT) and table is not None:
+                    refused += [one for one in transaction.table_metadata.snapshots if one.snapshot_id == snapshot_id]
+                table = present
+                transaction, change = self._rebased(table)
+                snapshot_id = self._add_snapshot(transaction, table)
+        raise AssertionError("the loop ends by itself")
+
+    def _unseen(self) -> Exception | None:
+        """The failure of a creation whose table is not the one there: some servers acknowledge two and keep one."""
+        try:
+            seen = self._look()
+        except FloeError:
+            return None  # it was acknowledged, and nothing contradicts that
+        if seen is not None and find_writes(seen, self.request.write_id, branch=self.request.branch):
+            return None
+        return TableAlreadyExistsError(f"'{self.request.identifier}' was created by another writer at the same time")
+
+    def _acknowledged(
+        self,
+        transaction: Transaction,
+        snapshot_id: int,
+        refused: list[Snapshot],
+        change: SchemaChange,
+        *,
+        created: bool,
+    ) -> WriteResult:
+        table = table_of(transaction)
+        snapshot = table.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise commit_outcome.unknown(self.request, self.tables)
+        clean(refused, table.io)
+        if created:  # a table that was staged cannot be read
+            table = Table(table.name(), table.metadata, table.metadata_location, table.io, table.catalog)
+        return WriteResult(snapshot_info(snapshot), table, change, created=created)
+
+    def _look(self) -> Table | None:
+        return self.tables.find_table(self.request.identifier)
+
+    def _same(self, first: Table | None, now: Table | None, *, in_doubt: bool) -> Table | None:
+        """The table as it is now, if it is the one that the files were staged for."""
+        name = self.request.identifier
+        if in_doubt and first is not None and (now is None or now.metadata.table_uuid != first.metadata.table_uuid):
+            raise CommitStateUnknownError(
+                f"'{name}' is no longer the table that write {self.request.write_id} was sent to: it was renamed, "
+                f"dropped or created again during this write, and whether the rows arrived before that is unknown. "
+                f"Look for them under its new name"
+            )
+        if first is None:
+            if now is not None and self.request.mode is not WriteMode.APPEND:
+                raise created_by_another(name)
+            return now
+        if now is None:
+            raise TableNotFoundError(f"Table '{name}' was dropped during this write; nothing was written")
+        if now.metadata.table_uuid != first.metadata.table_uuid:
+            raise ConcurrencyConflictError(
+                f"'{name}' was dropped and created again during this write; nothing was written: run it again"
+            )
+        return now
+
+    def _rebased(self, table: Table) -> tuple[Transaction, SchemaChange]:
+        """The same files on top of the commits of others; staged again only if they no longer fit the table."""
+        try:
+            check_branch(table, self.request.identifier, self.request.branch)
+        except ConfigurationError as exc:
+            raise ConcurrencyConflictError(f"{exc}; it existed when the write began") from exc
+        check_table(self.request, table)
+        transaction, change = _begin(self.request, table, self.data)
+        if self.staged is not None and not _means_the_same(self.staged.metadata, transaction.table_metadata):
+            if self.replacement.removed:
+                raise ConcurrencyConflictError(
+                    f"another writer changed the layout of '{self.request.identifier}' during this write; nothing was "
+                    f"written: run it again"
+                )
+            self.staged = _staged_again(self.staged, transaction, table)
+        return transaction, change
+
+    def _add_snapshot(self, transaction: Transaction, table: Table | None) -> int:
+        """Add the snapshot to the transaction; returns its id."""
+        staged = self.staged
+        if staged is None:
+            if self.branch is None or table is None:
+                raise AssertionError("a commit has staged files, or a branch of a table")
+            published = self._publish(self.branch, transaction, table)
+            if published is not None:
+                return published
+            self.op.event("retrying")
+            staged, self.replacement = self.branch.files(table)
+            self.staged = staged
+        update = transaction.update_snapshot(snapshot_properties=dict(self.summary), branch=self.request.branch)
+        removed = self.replacement.files_in(table, self.request) if table is not None else []
+        merges = self.request.commit_strategy is CommitStrategy.MERGE
+        # A commit that removes no files is an append, whatever the mode: incremental reads then include it.
+        adds = self.request.mode is WriteMode.APPEND or (staged.files and not removed)
+        made = (merge_append(update) if merges else update.fast_append()) if adds else overwrite(update)
+        with made as producer:
+            for task in removed:
+                producer.delete_data_file(task.file)
+            for file in staged.files:
+                producer.append_data_file(file)
+        drop_merged(producer, transaction)
+        return producer.snapshot_id
+
+    def _publish(self, branch: StagedBranch, transaction: Transaction, table: Table) -> int | None:
+        """Move the target to the snapshot of the branch, and end the branch; None if the target moved on."""
+        head, ref = table.snapshot_by_name(self.request.branch), table.metadata.refs.get(branch.name)
+        if ref is None:
+            raise ConcurrencyConflictError(
+                f"another process removed the staging branch {branch.name!r} of '{self.request.identifier}' during the "
+                f"write; nothing was written: run it again"
+            )
+        if self.request.mode is WriteMode.OVERWRITE and table.metadata.default_spec_id != branch.spec_id:
+            raise ConcurrencyConflictError(
+                f"another writer changed the partitioning of '{self.request.identifier}' during this write; nothing "
+                f"was written: run it again"
+            )
+        if head is None or head.snapshot_id != branch.base.snapshot_id:
+            return None
+        updates, requirements = refs.publication(table, branch.name, to=self.request.branch, expected=head.snapshot_id)
+        stage_updates(transaction, updates, requirements)
+        return ref.snapshot_id
+
+    def _given_up(self, exc: Exception, *, retries: int) -> FloeStorageError:
+        if isinstance(exc, CommitFailedException):
+            name = self.request.identifier
+            return ConcurrencyConflictError(
+                f"other writers changed '{name}' faster than this write could commit; nothing was written: run it "
+                f"again",
+                detail=StorageErrorDetail(
+                    error_type=type(exc).__name__,
+                    operation=self.request.mode.value,
+                    table=str(name),
+                    message=redact(str(exc)),
+                    retryable=True,
+                    retry_count=retries,
+                ),
+            )
+        return commit_outcome.undecided(self.request, self.tables, reason="the catalog did not answer.")
+
+
+def _failure_of(transaction: Transaction) -> Exception | None:
+    """Send the commit once; None if the catalog acknowledged it."""
+    try:
+        _send(transaction)
+    except Exception as exc:  # noqa: BLE001 - its outcome is resolved by the caller
+        return exc
+    return None
+
+
+def _send(transaction: Transaction) -> None:
+    """The only place that sends commits of the control plane; tests drop the responses here."""
+    transaction.commit_transaction()
+
+
+def _pause(number: int, failure: Exception) -> float:
+    """Seconds to wait: the server's Retry-After if it has one, otherwise a backoff with jitter."""
+    response = getattr(failure.__cause__, "response", None)
+    asked = response.headers.get("Retry-After", "") if response is not None else ""
+    if asked.isdecimal():
+        return min(float(asked), _LONGEST_WISH_SECONDS)
+    return backoff.delay(number)
+
+
+def _attempts(table: Table | None) -> int:
+    retries = table.properties.get(TableProperties.COMMIT_NUM_RETRIES, "") if table is not None else ""
+    return int(retries) + 1 if retries.isdecimal() else backoff.ATTEMPTS
+
+
+def _may_be_repeated(exc: Exception) -> bool:
+    # A local disk that is full or read-only fails before a request is sent, and would fail again.
+    local = isinstance(exc, OSError) and exc.errno is not None and not isinstance(exc, ConnectionError | TimeoutError)
+    return isinstance(exc, (*_CONFLICT, *_DOUBTFUL)) and not local
+
+
+def _means_the_same(staged: TableMetadata, now: TableMetadata) -> bool:
+    """Do files that were staged for the one fit the other: location, partition spec, field ids?"""
+    ids = index_by_name(now.schema())
+    return (
+        staged.location == now.location
+        and staged.default_spec_id == now.default_spec_id
+        and staged.spec() == now.spec()
+        and all(ids.get(name) == field_id for name, field_id in index_by_name(staged.schema()).items())
+    )
+
+
+def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Staged:
+    """The rows of the staged files in files for the table as it is now: the data can be read only once."""
+    stager = Stager(transaction.table_metadata, table.io)
+    fitting = ArrowCaster(stager.arrow_schema)
+    try:
+        for file in staged.files:
+            # Not with the new table's io: credentials vended for it may not cover where the files were staged.
+            for batch in read_rows(staged.metadata, staged.io, FileScanTask(file)):
+                stager.add(fitting.fit(batch))
+        return stager.finish()
+    except BaseException:
+        stager.abandon()
+        raise
+
+
+def clean(refused: list[Snapshot], io: FileIO) -> None:
+    """Remove the manifests of attempts that the catalog refused, after another attempt was committed."""
+    for snapshot in refused:
+        with suppress(Exception):  # what cannot be deleted is an orphan, which maintenance removes
+            made = [one for one in snapshot.manifests(io) if one.added_snapshot_id == snapshot.snapshot_id]
+            for path in (*(one.manifest_path for one in made), snapshot.manifest_list):
+                io.delete(path)

@@ -1,0 +1,1 @@
+"""floe demo: the story and the figures computed a second time."""

@@ -1,0 +1,302 @@
+"""The demo: a small retailer's two weeks, told on real tables, every figure checked at the end."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from floe_core.compiler import SPEC_FILE, compile_project
+from floe_core.config import CompiledArtifacts, LocalStorageConfig, SqlCatalogConfig, read_document
+from floe_core.errors import ConfigurationError, FloeError
+from floe_core.formatting import human_bytes
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_iceberg import IcebergTableManager, Lake
+from floe_runtime import templates
+from floe_runtime.console import command_name, progress, report_table
+from floe_runtime.demo.recount import Difference, compare, recompute, recorded
+from floe_runtime.runs.pipeline import Pipeline, open_pipeline
+from floe_runtime.runs.planning import batches
+from floe_runtime.runs.runner import RunReport, run_batches
+
+__all__ = ["DAYS", "DemoFailedError", "FileChange", "check_figures", "file_change", "prepare", "run_demo"]
+
+DAYS = tuple(date(2026, 1, 1) + timedelta(days=number) for number in range(14))
+
+_NAME = "floe-demo"
+_TEMPLATE = Path(templates.__file__).parent / "retail"
+_CORRECTED = date(2026, 1, 5)
+_CHANNEL_SINCE = DAYS[-1]
+# What depends on the orders; customers and products stay as they are.
+_AFFECTED = (
+    "bronze/orders",
+    "silver/orders",
+    "silver/rejected_orders",
+    "gold/daily_revenue",
+    "gold/top_products",
+    "gold/customer_cohorts",
+)
+
+
+class DemoFailedError(FloeError):
+    """The tables are not what the demo says they are."""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """How the data files of a table differ between two snapshots, and in which days."""
+
+    kept: int
+    removed: int
+    added: int
+    days: tuple[date, ...]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What the steps of the story share."""
+
+    console: Console
+    folder: Path
+    lake: Lake
+    pipeline: Pipeline
+
+
+def run_demo(folder: Path, *, rows: int, console: Console) -> None:
+    """Create the project, tell its story on real tables, and check every figure; DemoFailedError if one differs."""
+    started = time.monotonic()
+    console.print(f"[bold]A small retailer[/bold]: {len(DAYS)} days of orders, {rows:,} rows, in {escape(str(folder))}")
+    artifacts = prepare(folder, rows=rows, console=console)
+    with open_pipeline(artifacts) as pipeline:
+        stage = _Stage(console, artifacts.root, Lake(artifacts), pipeline)
+        with console.status("Starting Spark …"):
+            stage.lake.spark  # noqa: B018 - so that the start of Spark is not counted to the first asset
+        first = _backfill(stage)
+        second = _correct_a_day(stage, first)
+        _take_a_new_column(stage, second)
+        _travel_in_time(stage, first, second)
+        _step(console, 5, "The check", "Every figure again from the raw orders, without Spark: PyIceberg and Arrow.")
+        check_figures(stage.lake.tables, console)
+    _say_where(folder, console, time.monotonic() - started)
+
+
+def prepare(folder: Path, *, rows: int, console: Console) -> CompiledArtifacts:
+    """The project, new or as an earlier demo left it, with an empty lake."""
+    again = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if again:
+        spec = folder / SPEC_FILE
+        if not spec.is_file() or read_document(spec).data.get("name") != _NAME:
+            raise ConfigurationError(f"{folder} is not empty and holds no earlier demo; choose another --dir")
+    else:
+        templates.copy_template("retail", folder, {})
+    artifacts = compile_project(folder.resolve()).artifacts
+    if artifacts.catalog != SqlCatalogConfig() or artifacts.storage != LocalStorageConfig():
+        raise ConfigurationError(
+            f"the demo fills an empty lake under .floe, but {folder / SPEC_FILE} names another catalog or storage; "
+            f"run that project with floe run, or choose another --dir for the demo"
+        )
+    if again:
+        _start_over(folder, console)
+    settings = json.loads((_TEMPLATE / "source.json").read_text(encoding="utf-8"))
+    _set_source(folder, {**settings, "rows": rows})
+    artifacts.write()
+    return artifacts
+
+
+def _start_over(folder: Path, console: Console) -> None:
+    if (folder / ".floe").exists():
+        shutil.rmtree(folder / ".floe")
+    console.print("It holds an earlier demo: the tables are removed and made anew, the code stays.")
+    shipped = [path.relative_to(_TEMPLATE) for path in (_TEMPLATE / SPEC_FILE, *_TEMPLATE.rglob("*.py"))]
+    own = [str(path) for path in shipped if not _same(_TEMPLATE / path, folder / path)]
+    if own:
+        console.print(f"Not as Floe ships it: {', '.join(sorted(own))}", style="yellow", markup=False)
+
+
+def _same(shipped: Path, own: Path) -> bool:
+    return own.is_file() and filecmp.cmp(shipped, own, shallow=False)
+
+
+def _set_source(folder: Path, settings: dict[str, object]) -> None:
+    (folder / "source.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def _change_source(stage: _Stage, **changes: object) -> None:
+    """The source system is different from now on."""
+    settings = json.loads((stage.folder / "source.json").read_text(encoding="utf-8"))
+    _set_source(stage.folder, {**settings, **changes})
+
+
+def _step(console: Console, number: int, title: str, sentence: str) -> None:
+    console.print(f"\n[bold]{number}. {title}[/bold]\n{sentence}")
+
+
+def _table(*columns: str) -> Table:
+    """The first column names the thing, the others hold numbers."""
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left")
+    return table
+
+
+def _run(stage: _Stage, title: str, assets: Sequence[str], days: Sequence[date], *, keep: bool = True) -> RunReport:
+    with progress(stage.console, title, keep=keep) as watch:
+        pipeline, keys = stage.pipeline, [day.isoformat() for day in days]
+        chosen = batches(pipeline.graph, pipeline.assets(assets), keys, pipeline.instance)
+        return run_batches(stage.pipeline, chosen, watch)
+
+
+def _backfill(stage: _Stage) -> RunReport:
+    sentence = f"One Dagster run fills {len(DAYS)} days: raw orders (bronze), clean ones (silver), figures (gold)."
+    _step(stage.console, 1, "Two weeks at once", sentence)
+    report = _run(stage, "Filling the lake", (), DAYS, keep=False)
+    stage.console.print(report_table(report, stage.console))
+    names = [TableIdentifier.from_string(one.table) for one in report.materialized]
+    several = [str(name) for name in names if len(stage.lake.tables.list_snapshots(name)) != 1]
+    if several or len(report.run_ids) != 1:
+        raise DemoFailedError(f"{len(report.run_ids)} runs; not exactly one snapshot in: {', '.join(several)}")
+    stage.console.print(f"One run, {len(names)} tables, one snapshot in each.")
+    return report
+
+
+def _correct_a_day(stage: _Stage, before: RunReport) -> RunReport:
+    sentence = f"The source corrects {_CORRECTED}: wrong quantities, and orders that come in late. Only that day runs."
+    _step(stage.console, 2, "A late correction", sentence)
+    _change_source(stage, corrected_days=[_CORRECTED.isoformat()])
+    report = _run(stage, f"Materializing {_CORRECTED} again", _AFFECTED, [_CORRECTED])
+    shown = _table("table", "files kept", "removed", "added", "days touched")
+    for name in ("bronze.orders", "silver.orders"):
+        change = file_change(stage.lake.tables, name, _snapshot(before, name), _snapshot(report, name))
+        days = ", ".join(str(day) for day in change.days)
+        shown.add_row(name, str(change.kept), str(change.removed), str(change.added), days)
+        if change.days != (_CORRECTED,):
+            raise DemoFailedError(f"writing {_CORRECTED} to {name} changed the files of these days: {days}")
+    stage.console.print(shown)
+    stage.console.print(f"The other {len(DAYS) - 1} days keep exactly the files they had.")
+    return report
+
+
+def file_change(tables: IcebergTableManager, name: str, before: int, after: int) -> FileChange:
+    """Compare the data files of two snapshots of a table that is partitioned by day; metadata only."""
+    table = tables.load_table(TableIdentifier.from_string(name))
+    old, new = (
+        # Iceberg numbers the days from 1970 on.
+        {task.file.file_path: date(1970, 1, 1) + timedelta(task.file.partition[0]) for task in scan.plan_files()}
+        for scan in (table.scan(snapshot_id=before), table.scan(snapshot_id=after))
+    )
+    removed, added = old.keys() - new.keys(), new.keys() - old.keys()
+    days = {old[path] for path in removed} | {new[path] for path in added}
+    return FileChange(len(old.keys() & new.keys()), len(removed), len(added), tuple(sorted(days)))
+
+
+def _take_a_new_column(stage: _Stage, before: RunReport) -> None:
+    sentence = f"From {_CHANNEL_SINCE} on, the source says through which channel an order came. No code changes."
+    _step(stage.console, 3, "A new column", sentence)
+    _change_source(stage, channel_since=_CHANNEL_SINCE.isoformat())
+    report = _run(stage, f"Materializing {_CHANNEL_SINCE} again", _AFFECTED, [_CHANNEL_SINCE])
+    shown = _table("table", "columns before", "columns after", "new")
+    for name in ("bronze.orders", "silver.orders"):
+        old, new = (_columns(stage.lake.tables, name, _snapshot(run, name)) for run in (before, report))
+        added = ", ".join(f"{column} {kind}" for column, kind in new.items() if column not in old)
+        shown.add_row(name, str(len(old)), str(len(new)), added)
+    stage.console.print(shown)
+    counts = stage.lake.read("silver.orders", columns=["channel"]).groupBy("channel").count().orderBy("channel")
+    shown = _table("channel", "orders")
+    for channel, count in counts.collect():
+        shown.add_row(channel or "NULL (older days)", f"{count:,}")
+    stage.console.print(shown)
+
+
+def _travel_in_time(stage: _Stage, first: RunReport, second: RunReport) -> None:
+    _step(stage.console, 4, "Before and after", "Nothing is lost: one query, asked of two snapshots of silver.orders.")
+    start = datetime(_CORRECTED.year, _CORRECTED.month, _CORRECTED.day, tzinfo=timezone.utc)
+    day = TableSlice.of_windows("ordered_at", [(start, start + timedelta(days=1))])
+    snapshots = [_snapshot(run, "silver.orders") for run in (first, second)]
+    before, after = (
+        stage.lake.read("silver.orders", slice=day, snapshot_id=snapshot)
+        .agg(F.count("*").alias("orders"), F.sum("quantity").alias("items"), F.sum("revenue").alias("revenue"))
+        .collect()[0]
+        .asDict()
+        for snapshot in snapshots
+    )
+    query = f"""\
+  SELECT count(*), sum(quantity), sum(revenue)
+  FROM silver.orders VERSION AS OF …
+  WHERE to_date(ordered_at) = '{_CORRECTED}'"""  # noqa: S608 - only shown
+    stage.console.print(query, style="dim", markup=False)
+    shown = _table(str(_CORRECTED), "before the correction", "after it", "difference")
+    shown.add_row("snapshot", *map(str, snapshots), "")
+    for name, value in before.items():
+        shown.add_row(name, f"{value:,}", f"{after[name]:,}", f"{after[name] - value:+,}")
+    stage.console.print(shown)
+
+
+def _snapshot(report: RunReport, table: str) -> int:
+    return next(one.snapshot_id for one in report.materialized if one.table == table)
+
+
+def _columns(tables: IcebergTableManager, name: str, snapshot_id: int) -> dict[str, str]:
+    table = tables.load_table(TableIdentifier.from_string(name))
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None or snapshot.schema_id is None:
+        raise DemoFailedError(f"{name} has no snapshot {snapshot_id} with a schema")
+    return {field.name: str(field.field_type) for field in table.schemas()[snapshot.schema_id].fields}
+
+
+def check_figures(tables: IcebergTableManager, console: Console) -> None:
+    """Compare what the pipeline wrote with what the raw orders give."""
+    with console.status("Adding up …"):
+        written, expected = recorded(tables, DAYS), recompute(tables, DAYS)
+        differences = compare(written, expected)
+    if differences:
+        raise DemoFailedError(_told(differences))
+    shown = _table("day", "orders", "revenue by Spark", "revenue by Arrow")
+    for day in DAYS:
+        ours, theirs = written["gold.daily_revenue"][(day,)], expected["gold.daily_revenue"][(day,)]
+        shown.add_row(str(day), f"{ours['orders']:,}", f"{ours['revenue']:,}", f"{theirs['revenue']:,}")
+    console.print(shown)
+    figures = sum(len(row) for rows in expected.values() for row in rows.values())
+    console.print(f"{figures} figures in {len(expected)} tables, all the same to the cent.")
+
+
+def _told(differences: Sequence[Difference], at_most: int = 10) -> str:
+    lines = [f"  {one}" for one in differences[:at_most]]
+    if len(differences) > at_most:
+        lines.append(f"  and {len(differences) - at_most} more")
+    count = "1 figure is" if len(differences) == 1 else f"{len(differences)} figures are"
+    return "\n".join([f"{count} not what the raw orders give:", *lines])
+
+
+def _say_where(folder: Path, console: Console, seconds: float) -> None:
+    warehouse = folder / ".floe" / "warehouse"
+    size = human_bytes(sum(path.stat().st_size for path in warehouse.rglob("*") if path.is_file()))
+    _step(console, 6, "Yours to try", f"Done in {seconds:.0f} s. What is where:")
+    places = Table.grid(padding=(0, 2))
+    places.add_row("", Text(str(folder / "retail")), "the pipeline")
+    places.add_row("", Text(str(folder / "source.json")), "what the source sends: change it, run a day again")
+    places.add_row("", Text(str(warehouse)), f"the tables, {size}")
+    places.add_row("", Text(str(folder / ".floe" / "catalog.db")), "the catalog")
+    console.print(places)
+    floe = command_name()
+    console.print(
+        f"\nNext:\n"
+        f"  cd {folder}\n"
+        f"  {floe} run --partition {_CORRECTED}\n"
+        f"  {floe} run --select gold/top_products\n"
+        f"  {floe} dev\n"
+        f"  {floe} tables health\n"
+        f"  {floe} maintain plan",
+        markup=False,
+    )

@@ -1,0 +1,1 @@
+"""floe dev: the web UI, its processes and who reaches it."""

@@ -1,0 +1,1 @@
+"""floe run: what is planned, run and reported."""

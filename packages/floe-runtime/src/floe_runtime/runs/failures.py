@@ -1,0 +1,168 @@
+"""Why an asset failed: the sentence, the place in the user's code, and a log of the run with the traceback."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import logging
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster import DagsterEventType
+
+from floe_core.security import create_private, make_folder, redact
+
+if TYPE_CHECKING:
+    from dagster import ExecuteInProcessResult
+
+    from floe_runtime.runs.pipeline import Pipeline
+
+__all__ = ["Failure", "Place", "causes", "failures_of", "place_in", "sentence", "write_log"]
+
+# As many logs of failed runs are kept.
+KEPT_LOGS = 20
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+
+    @classmethod
+    def of(cls, file: str, line: int, function: str, root: Path) -> Place:
+        path = Path(file)
+        shown = str(path.relative_to(root)) if path.is_relative_to(root) else file
+        return cls(shown, line, function, redact(linecache.getline(file, line).strip()))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One asset, or another step, that failed. Without a place, nothing of the user's code was running."""
+
+    asset: str
+    error: str
+    place: Place | None = None
+    defined: Place | None = None
+
+    def __str__(self) -> str:
+        return f"{self.asset} failed: {self.error}"
+
+
+def failures_of(pipeline: Pipeline, result: ExecuteInProcessResult) -> list[Failure]:
+    """The failed steps of a run, in the order in which they failed."""
+    found = []
+    for event in result.all_events:
+        if event.event_type is DagsterEventType.STEP_FAILURE:
+            step = event.step_key or "a step"
+            names, error = pipeline.steps.get(step, [step]), event.step_failure_data.error
+            place = place_in(_stack(error), pipeline.artifacts.root)
+            found.append(
+                Failure(
+                    ", ".join(names), redact(sentence(error)), place, None if place else _definition(pipeline, names[0])
+                )
+            )
+    return found
+
+
+def sentence(error: Any) -> str:
+    """Dagster wraps what user code raises; Floe keeps the engine's error as the cause of its own."""
+    raised = _raised(error)
+    if raised is None:
+        return "no reason given"
+    return str(raised.message).strip().removeprefix(f"floe_core.errors.{raised.cls_name}: ")
+
+
+def causes(error: Any) -> Iterator[Any]:
+    while error is not None:
+        yield error
+        error = error.cause
+
+
+def _raised(error: Any) -> Any:
+    return next((one for one in causes(error) if not (one.cls_name or "").startswith("Dagster")), error)
+
+
+def _stack(error: Any) -> Sequence[str]:
+    raised = _raised(error)
+    return raised.stack if raised is not None else ()
+
+
+def place_in(stack: Sequence[str], root: Path) -> Place | None:
+    """The innermost frame of the user's code: of the project, or else of a module that nobody installed."""
+    frames = [(found["file"], int(found["line"]), found["function"]) for one in stack if (found := _FRAME.match(one))]
+    own = [frame for frame in frames if _is_own(Path(frame[0]))]
+    inside = [frame for frame in own if Path(frame[0]).is_relative_to(root)]
+    chosen = (inside or own)[-1:]
+    return Place.of(*chosen[0], root) if chosen else None
+
+
+def _is_own(path: Path) -> bool:
+    """Is it neither Python's, nor installed, nor Floe's?"""
+    if not path.is_absolute() or any(part in _INSTALLED for part in path.parts):
+        return False
+    return not any(path.is_relative_to(folder) for folder in (Path(sysconfig.get_path("stdlib")), *_floe_folders()))
+
+
+def _floe_folders() -> list[Path]:
+    """The packages of Floe, which may be installed from a clone."""
+    names = [name for name in sys.modules if name.startswith("floe_") and "." not in name]
+    return [Path(file).parent for name in names if (file := getattr(sys.modules[name], "__file__", None))]
+
+
+def _definition(pipeline: Pipeline, asset: str) -> Place | None:
+    """Where the function of an asset is, for an error that none of its lines raised, such as a write that fails."""
+    keys = {key.to_user_string(): key for key in pipeline.graph.materializable_asset_keys}
+    if asset not in keys:
+        return None
+    compute: Any = getattr(pipeline.graph.assets_def_for_key(keys[asset]).node_def, "compute_fn", None)
+    function = inspect.unwrap(getattr(compute, "decorated_fn", None) or (lambda: None))
+    code = getattr(function, "__code__", None)  # a partial, or an object that can be called, has none
+    if code is None or not _is_own(Path(code.co_filename)):
+        return None
+    return Place.of(code.co_filename, code.co_firstlineno, function.__name__, pipeline.artifacts.root)
+
+
+def write_log(pipeline: Pipeline, run_id: str) -> Path | None:
+    """Everything that Dagster recorded of a failed run, tracebacks included; None if it cannot be written."""
+    folder = pipeline.artifacts.root / ".floe" / "logs"
+    path = folder / f"run-{run_id}.log"
+    try:
+        make_folder(folder)
+        create_private(path)
+        path.write_text(redact("".join(_log_lines(pipeline, run_id))), encoding="utf-8")
+        kept = sorted(folder.glob("run-*.log"), key=lambda one: one.stat().st_mtime)
+    except OSError:
+        return None
+    for old in kept[:-KEPT_LOGS]:
+        with suppress(OSError):
+            old.unlink()
+    return path
+
+
+def _log_lines(pipeline: Pipeline, run_id: str) -> Iterator[str]:
+    for entry in pipeline.instance.all_logs(run_id):
+        moment = datetime.fromtimestamp(entry.timestamp, timezone.utc).isoformat(timespec="milliseconds")
+        level = "EVENT" if entry.dagster_event is not None else _level(entry.level)
+        yield f"{moment} {level} {entry.step_key or '-'} {entry.message or entry.user_message}\n"
+        event = entry.dagster_event
+        if event is not None and event.event_type in (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE):
+            error = getattr(event.event_specific_data, "error", None)
+            yield f"{error.to_string()}\n" if error is not None else ""
+
+
+def _level(number: int | str) -> str:
+    return logging.getLevelName(number) if isinstance(number, int) else number

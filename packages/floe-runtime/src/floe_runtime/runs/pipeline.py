@@ -1,0 +1,236 @@
+"""Open the Dagster definitions of a project."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
+
+from floe_core.config import CATALOG_NAME, CompiledArtifacts
+from floe_core.errors import ConfigurationError, FloeError
+from floe_core.plugins import OrchestratorPlugin, create_orchestrator_plugin, start, stop
+from floe_core.security import make_folder, narrow
+from floe_dagster._dagster.names import NO_COMPUTE_LOGS
+from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
+from floe_runtime.runs.failures import Place, place_in
+
+if TYPE_CHECKING:
+    from floe_dagster._dagster.names import AssetGraph
+
+__all__ = ["Pipeline", "load_definitions", "open_pipeline"]
+
+# Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes. Each run of
+# the web UI has a JVM of its own: Dagster's ten at a time would be too many for a laptop.
+_QUIET = f"""\
+telemetry:
+  enabled: false
+compute_logs:
+  module: {NO_COMPUTE_LOGS}
+  class: NoOpComputeLogManager
+"""
+_FEW_RUNS = """\
+concurrency:
+  runs:
+    max_concurrent_runs: 2
+"""
+_DAGSTER_SETTINGS = f"{_QUIET}{_FEW_RUNS}{SETTINGS}"
+# What earlier versions wrote, and no user has changed since.
+_EARLIER_SETTINGS = (_QUIET, f"{_QUIET}{_FEW_RUNS}")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The definitions of a project, and the history of its runs."""
+
+    artifacts: CompiledArtifacts
+    definitions: Definitions
+    instance: DagsterInstance
+
+    @cached_property
+    def job(self) -> JobDefinition:
+        return self.definitions.resolve_implicit_global_asset_job_def()
+
+    @cached_property
+    def graph(self) -> AssetGraph:
+        return self.definitions.resolve_asset_graph()
+
+    @cached_property
+    def steps(self) -> dict[str, list[str]]:
+        """The assets of each step, by their names."""
+        found: dict[str, list[str]] = {}
+        for key in self.graph.materializable_asset_keys:
+            found.setdefault(self.graph.assets_def_for_key(key).node_def.name, []).append(key.to_user_string())
+        return found
+
+    @property
+    def imports_pyspark(self) -> bool:
+        """Do modules of the project import PySpark? Their assets may ask PySpark itself for the active session."""
+        root = self.artifacts.root.resolve()
+        files = [(one, Path(getattr(one, "__file__", None) or "/")) for one in list(sys.modules.values())]
+        # The project's environment may lie in its folder, and its packages are not the project's own.
+        own = [one for one, file in files if root in file.parents and "site-packages" not in file.parts]
+        names = [
+            getattr(value, "__module__", None) or getattr(value, "__name__", "")
+            for one in own
+            for value in vars(one).values()
+        ]
+        return any(str(name).partition(".")[0] == "pyspark" for name in names)
+
+    def assets(self, names: Sequence[str] = ()) -> list[AssetKey]:
+        """The assets to run: all that can be materialized, or those named."""
+        known = {key.to_user_string(): key for key in self.graph.materializable_asset_keys}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigurationError(f"no asset {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+        if not known:
+            raise ConfigurationError("the definitions hold no asset that can be materialized; add one")
+        return [known[name] for name in names] if names else list(known.values())
+
+
+@contextmanager
+def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
+    """The pipeline of a project; the history of its runs is under `.floe/` unless DAGSTER_HOME says otherwise."""
+    artifacts.protect_secrets()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
+        with _inside(artifacts), _dagster_home(artifacts) as home, _orchestrator(artifacts) as orchestrator:
+            definitions = _load(artifacts, orchestrator)
+            with DagsterInstance.from_config(str(home)) as instance:
+                try:
+                    yield Pipeline(artifacts, definitions, instance)
+                finally:
+                    narrow(artifacts.root)  # Dagster creates its databases as the umask says
+
+
+def load_definitions(artifacts: CompiledArtifacts) -> Definitions:
+    """The definitions of a project, without the history of its runs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
+        with _inside(artifacts), _orchestrator(artifacts) as orchestrator:
+            return _load(artifacts, orchestrator)
+
+
+@contextmanager
+def _orchestrator(artifacts: CompiledArtifacts) -> Iterator[OrchestratorPlugin]:
+    plugin = create_orchestrator_plugin(artifacts)
+    start(plugin)
+    try:
+        yield plugin
+    finally:
+        stop(plugin)
+
+
+@contextmanager
+def _inside(artifacts: CompiledArtifacts) -> Iterator[None]:
+    """The project's folder is current and importable, and its environment is the chosen one."""
+    before, path, environment = Path.cwd(), list(sys.path), os.environ.get("FLOE_ENV")
+    os.chdir(artifacts.root)
+    sys.path.insert(0, str(artifacts.root))
+    os.environ["FLOE_ENV"] = artifacts.environment or ""
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+        os.environ.pop("FLOE_ENV")
+        if environment is not None:
+            os.environ["FLOE_ENV"] = environment
+
+
+@contextmanager
+def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
+    given = os.environ.get("DAGSTER_HOME")
+    if given:
+        if not Path(given).is_absolute() or not Path(given).is_dir():
+            raise ConfigurationError(
+                f"DAGSTER_HOME is {given!r}, which is not the absolute path of a folder; create it, or unset it"
+            )
+        yield Path(given)
+        return
+    home = _history_of(artifacts)
+    settings = home / "dagster.yaml"
+    # The history is in the same files under both; settings that a user changed stay.
+    if not settings.exists() or settings.read_text(encoding="utf-8") in _EARLIER_SETTINGS:
+        settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
+    name, size = BATCH_SIZE
+    own = {"DAGSTER_HOME": str(home)} | ({} if name in os.environ else {name: size})
+    os.environ.update(own)
+    try:
+        yield home
+    finally:
+        for name in own:
+            del os.environ[name]
+
+
+def _history_of(artifacts: CompiledArtifacts) -> Path:
+    """The folder of the runs. What was materialized in one environment, or one catalog, says nothing about another."""
+    name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
+    catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "name", "warehouse", "realm"})
+    if catalog.get("name") == CATALOG_NAME:  # a mark from before the name was an option does not hold it
+        del catalog["name"]
+    told = json.dumps(catalog, sort_keys=True)
+    home = artifacts.root / ".floe" / name
+    mark = home / "catalog.json"
+    if mark.is_file() and mark.read_text(encoding="utf-8") != told:
+        home = home.with_name(f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}")
+    make_folder(home)
+    (home / "catalog.json").write_text(told, encoding="utf-8")
+    return home
+
+
+def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Definitions:
+    name = artifacts.pipeline.definitions
+    _forget_other_projects(name, artifacts.root)
+    try:
+        module = importlib.import_module(name)
+    except FloeError:
+        raise
+    except ModuleNotFoundError as exc:
+        if exc.name and (name == exc.name or name.startswith(f"{exc.name}.")):
+            raise ConfigurationError(
+                f"pipeline.definitions is {name!r}, but {artifacts.root} has no such module; create "
+                f"{name.replace('.', '/')}.py there, or name another module"
+            ) from exc
+        raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
+    except (Exception, SystemExit) as exc:
+        raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
+    definitions: Definitions = orchestrator.definitions_in(module)
+    return definitions
+
+
+def _forget_other_projects(name: str, root: Path) -> None:
+    """Two projects may both have a module `definitions`; one process may run both."""
+    top = name.split(".")[0]
+    loaded: ModuleType | None = sys.modules.get(top)
+    if loaded is None or not getattr(loaded, "__file__", None):
+        return
+    if root not in Path(str(loaded.__file__)).resolve().parents:
+        for module in [one for one in sys.modules if one == top or one.startswith(f"{top}.")]:
+            del sys.modules[module]
+
+
+def _import_failure(name: str, exc: BaseException, root: Path) -> str:
+    """Why a module cannot be imported, with the line of the project that raised it."""
+    if isinstance(exc, SyntaxError) and exc.filename and exc.lineno:  # such a line is in no frame
+        place = Place.of(exc.filename, exc.lineno, "", root)
+        return f"importing {name} failed at {place.file}:{place.line}: {type(exc).__name__}: {exc.msg}{_line(place)}"
+    place_or_none = place_in(traceback.format_tb(exc.__traceback__), root)
+    where = f" at {place_or_none.file}:{place_or_none.line}" if place_or_none else ""
+    return f"importing {name} failed{where}: {type(exc).__name__}: {exc}{_line(place_or_none)}"
+
+
+def _line(place: Place | None) -> str:
+    return f"\n    {place.source}" if place is not None and place.source else ""

@@ -1,0 +1,1 @@
+"""The Spark process: the session, its jars, launch, logs and end."""

@@ -1,0 +1,121 @@
+"""Read a table as a lazy DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import DataScan
+from pyiceberg.table.refs import SnapshotRefType
+from pyspark.sql import DataFrame, SparkSession
+
+from floe_core.identifiers import TableIdentifier, TableSlice
+from floe_core.observability import operation
+from floe_iceberg import IcebergTableManager
+from floe_iceberg.arguments import names_of
+from floe_iceberg.catalogs import refuse_for_spark
+from floe_iceberg.errors import translated
+from floe_iceberg.expressions import slice_filter
+from floe_iceberg.lake import Reading
+from floe_iceberg.reading import check_listed, refuse_past
+from floe_iceberg.snapshots import refuse_disorder
+from floe_spark.errors import translate
+from floe_spark.names import table_name
+from floe_spark.reading.filters import column_path, filter_condition
+from floe_spark.reading.lineage import appended_since, table_at, table_since
+
+__all__ = ["Reading", "read", "reading"]
+
+
+def read(spark: SparkSession, manager: IcebergTableManager, identifier: TableIdentifier, **options: Any) -> DataFrame:
+    """The frame of a `reading`."""
+    return reading(spark, manager, identifier, **options).frame
+
+
+def reading(
+    spark: SparkSession,
+    manager: IcebergTableManager,
+    identifier: TableIdentifier,
+    *,
+    slice: TableSlice | None = None,  # noqa: A002 - Iceberg's noun; the builtin is not needed here
+    columns: Sequence[str] | None = None,
+    row_filter: str | BooleanExpression | None = None,
+    snapshot_id: int | None = None,
+    as_of: datetime | None = None,
+    ref: str | None = None,
+    since: int | None = None,
+) -> Reading:
+    """The rows of a table, of a slice of it, or those that match a filter; nothing is computed yet.
+
+    The frame shows the table as it is at this call, however often it is computed later. If it is written back to the
+    same table, the write knows the snapshot that it was made from, and refuses to lose what was committed after it.
+
+    Args:
+        columns: Only these, fields of structs as `place.city`.
+        row_filter: PyIceberg's grammar or expressions, pushed down: `n > 10 AND note = 'x'`.
+        snapshot_id: The table as it was at this snapshot; at most one of this, `as_of` and `ref`.
+        as_of: The table as it was at this moment.
+        ref: The table as a tag or a branch shows it.
+        since: Only the rows appended after this snapshot; not together with a moment of the past.
+    """
+    moment = {"snapshot_id": snapshot_id, "as_of": as_of, "ref": ref}
+    with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, since=since, **moment):
+        # The control plane checks all of it and opens no data file.
+        checked = manager.scan(
+            identifier,
+            columns=columns,
+            row_filter=row_filter,
+            snapshot_id=snapshot_id,
+            as_of=as_of,
+            ref=ref,
+            check=refuse_for_spark,
+        )
+        refuse_disorder(checked.table_metadata, identifier)
+        head, name = checked.snapshot(), table_name(manager.catalog_name, identifier)
+        with translated("scan", identifier):
+            check_listed(head, checked.io)
+        try:
+            if since is not None:
+                refuse_past(moment)
+                manager.scan_changes(identifier, since=since, until=head.snapshot_id if head is not None else None)
+                frame = appended_since(spark, name, since, head)
+            else:
+                frame = _table(spark, identifier, name, checked, ref)
+        except Exception as exc:
+            error = translate(exc, "spark.read", identifier)
+            if error is None:
+                raise
+            raise error from exc
+        schema = checked.update(selected_fields=("*",)).projection()
+        if slice is not None:
+            frame = frame.where(filter_condition(slice_filter(slice, schema), schema))
+        if checked.row_filter != AlwaysTrue():
+            frame = frame.where(filter_condition(checked.row_filter, schema))
+        if columns is not None:
+            frame = frame.select(
+                [column_path(schema, schema.find_field(name).field_id) for name in names_of(columns, "columns")]
+            )
+        return Reading(frame, head.snapshot_id if head is not None else None)
+
+
+def _table(
+    spark: SparkSession, identifier: TableIdentifier, name: str, checked: DataScan, ref: str | None
+) -> DataFrame:
+    if checked.snapshot_id is not None and _is_branch(checked, ref):
+        return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is no moment of the past
+    if checked.snapshot_id is not None:
+        return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(checked.snapshot_id)}")  # noqa: S608 - quoted name, integer
+    head = checked.snapshot()
+    # A snapshot is shown with the schema it was written with: after a change of the schema alone, the table is not.
+    if head is None:
+        return spark.table(name)
+    if head.schema_id != checked.table_metadata.current_schema_id:
+        return table_since(spark, identifier, name, head.snapshot_id)
+    return table_at(spark, identifier, name, head.snapshot_id)
+
+
+def _is_branch(checked: DataScan, ref: str | None) -> bool:
+    found = checked.table_metadata.refs.get(ref) if ref is not None else None
+    return found is not None and found.snapshot_ref_type is SnapshotRefType.BRANCH

@@ -1,0 +1,1 @@
+"""Writes of DataFrames: staged on a branch, published by the control plane."""
