@@ -101,7 +101,7 @@ def test_a_project_without_floe_yaml_names_its_catalog(
     ("changed", "words"),
     [
         ({"catalog_uri": "localhost:8181", "auth": "none"}, "write an address that starts with https://"),
-        ({"client_secret": "x", "token": "y", "client_id": "me"}, "credentials and token exclude each other"),
+        ({"client_secret": "x", "token": "y", "client_id": "me"}, "credentials and token are mutually exclusive"),
         ({"client_secret": "x"}, "client_id"),
         ({}, "no way to authenticate: give client_id and client_secret, or token, or say auth='none'"),
         ({"client_id": "me"}, "no way to authenticate: give client_id and client_secret"),

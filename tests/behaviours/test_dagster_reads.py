@@ -179,13 +179,13 @@ def test_the_past_is_read_where_an_input_asks_for_it(
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a moment without a zone": ({"as_of": "2026-01-01T00:00:00"}, "it needs a time zone"),
     "a moment that is none": ({"as_of": "yesterday"}, "as_of 'yesterday'"),
-    "two moments": ({"snapshot_id": 1, "ref": "x"}, "exclude each other"),
+    "two moments": ({"snapshot_id": 1, "ref": "x"}, "are mutually exclusive"),
     "an unknown tag": ({"ref": "x"}, "has no tag or branch 'x'"),
     "an unknown column": ({"columns": ["x"]}, "no column 'x'"),
     "an unknown option": ({"floe/column": ["id"]}, "did you mean 'floe/columns'"),
     "an option of outputs": ({"floe/write_mode": "append"}, "is an option of an asset"),
     "a filter that cannot be read": ({"row_filter": "id >"}, "cannot be read"),
-    "what is new, of the past": ({"since": True, "ref": "x"}, "since and ref exclude each other"),
+    "what is new, of the past": ({"since": True, "ref": "x"}, "since and ref are mutually exclusive"),
 }
 
 

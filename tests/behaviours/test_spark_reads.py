@@ -132,7 +132,7 @@ def test_the_past_is_read_by_moment_tag_and_branch(lake: Lake, table: TableIdent
         ({"ref": "nowhere"}, "no tag or branch 'nowhere'"),
         ({"as_of": datetime(1999, 1, 1, tzinfo=timezone.utc)}, "had no snapshot at 1999"),
         ({"as_of": datetime(2026, 1, 1)}, "has no time zone"),
-        ({"snapshot_id": 1, "ref": "main"}, "exclude each other"),
+        ({"snapshot_id": 1, "ref": "main"}, "are mutually exclusive"),
         ({"row_filter": "nme = 'ann'"}, "nme"),
         ({"row_filter": "name = "}, "cannot be read"),
         ({"row_filter": "id = 'x'"}, "does not fit"),

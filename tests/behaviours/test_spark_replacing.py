@@ -252,10 +252,10 @@ def test_an_empty_frame_clears_what_the_filter_matches(lake: Lake, table: TableI
     [
         ({"overwrite_filter": "nte = 'x'"}, "did you mean 'note'"),
         ({"overwrite_filter": "note = "}, "cannot be read"),
-        ({"overwrite_filter": "id = 1", "slice": window(timedelta(0))}, "exclude each other"),
+        ({"overwrite_filter": "id = 1", "slice": window(timedelta(0))}, "are mutually exclusive"),
         ({"overwrite_filter": "id = 1", "mode": "append"}, "mode is append"),
         ({"dynamic_partitions": True}, "is not partitioned"),
-        ({"dynamic_partitions": True, "slice": window(timedelta(0))}, "exclude each other"),
+        ({"dynamic_partitions": True, "slice": window(timedelta(0))}, "are mutually exclusive"),
         ({"branch": "nowhere"}, "create it first with create_branch"),
         ({"branch": "closed"}, "is a tag"),
         ({"validate_from": 42}, "no snapshot 42"),

@@ -96,7 +96,7 @@ def test_each_environment_has_a_file_of_its_own(new_project: Project) -> None:
 def test_a_missing_contract_names_the_command(tmp_path: Path, environment: str | None, command: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         CompiledArtifacts.load(tmp_path, environment)
-    assert str(caught.value).endswith(f"not found; make it with: {command}")
+    assert str(caught.value).endswith(f"not found; create it with: {command}")
 
 
 def test_a_contract_of_a_newer_floe_is_refused_with_how_to_upgrade(new_project: Project) -> None:
@@ -118,8 +118,8 @@ def test_a_contract_of_a_newer_floe_is_refused_with_how_to_upgrade(new_project: 
         (b"[]", "is not a contract of Floe"),
         (b"{}", "is not a contract of Floe"),
         (b'{"contract": "1"}', "is not a contract of Floe"),
-        (b'{"contract": 1}', "does not fit (name, source_sha256)"),
-        (b'{"contract": 1, "name": "a", "source_sha256": "x", "stars": 1}', "does not fit (stars)"),
+        (b'{"contract": 1}', "has invalid keys (name, source_sha256)"),
+        (b'{"contract": 1, "name": "a", "source_sha256": "x", "stars": 1}', "has invalid keys (stars)"),
     ],
 )
 def test_garbage_in_place_of_a_contract_is_refused_with_the_command(tmp_path: Path, content: bytes, words: str) -> None:
@@ -129,7 +129,7 @@ def test_garbage_in_place_of_a_contract_is_refused_with_the_command(tmp_path: Pa
     with pytest.raises(ConfigurationError) as caught:
         CompiledArtifacts.load(tmp_path)
     assert words in str(caught.value)
-    assert str(caught.value).endswith("make it anew with: floe compile")
+    assert str(caught.value).endswith("create it again with: floe compile")
 
 
 def test_a_contract_is_frozen(new_project: Project) -> None:

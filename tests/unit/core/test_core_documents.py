@@ -99,7 +99,7 @@ def test_a_top_level_that_is_no_mapping_is_refused(problems_of: ProblemsOf, text
 
 def test_a_duplicate_key_is_told_at_its_second_place(problems_of: ProblemsOf) -> None:
     (problem,) = problems_of("name: shop\nspark:\n  master: a\n  master: b\n")
-    assert str(problem) == "floe.yaml:4: spark.master: the key 'master' stands twice; keep one"
+    assert str(problem) == "floe.yaml:4: spark.master: the key 'master' is given twice; keep one"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_an_unknown_environment_is_told_with_the_nearest_name(problems_of: Probl
 
 def test_an_environment_asked_of_a_file_without_any_is_refused(problems_of: ProblemsOf) -> None:
     (problem,) = problems_of("name: shop\n", "prod")
-    assert problem.message == "environment 'prod' is not in the file (there: none)"
+    assert problem.message == "environment 'prod' is not defined (defined: none)"
 
 
 @pytest.mark.parametrize("environment", [None, "dev", "prod"])

@@ -426,7 +426,7 @@ def test_a_branch_that_went_meanwhile_is_not_begun_anew(
     manager.write_data(T, events(0), mode="append")
     manager.create_branch(T, "audit")
     _Meanwhile(manager, monkeypatch, lambda: manager.remove_branch(T, "audit"))
-    with pytest.raises(ConcurrencyConflictError, match=r"no branch 'audit'.*was there when the write began"):
+    with pytest.raises(ConcurrencyConflictError, match=r"no branch 'audit'.*existed when the write began"):
         manager.write_data(T, events(1), mode="append", branch="audit")
     assert list(manager.load_table(T).refs()) == ["main"]
 

@@ -44,8 +44,8 @@ def system_error(number: int) -> OSError:
         (system_error(errno.EDQUOT), floe.FloeStorageError, "free some, then run it again. Nothing was committed"),
         (OSError("Error writing. Detail: [errno 28] No space left"), floe.FloeStorageError, "no space left"),
         (system_error(errno.EROFS), floe.FloeStorageError, "read-only file system"),
-        (system_error(errno.EACCES), floe.StorageAuthenticationError, "may not be read or written"),
-        (system_error(errno.EPERM), floe.StorageAuthenticationError, "may not be read or written"),
+        (system_error(errno.EACCES), floe.StorageAuthenticationError, "no permission to read or write"),
+        (system_error(errno.EPERM), floe.StorageAuthenticationError, "no permission to read or write"),
         (PermissionError("AWS Error [code 15]"), floe.StorageAuthenticationError, "AWS Error"),
         (
             OSError("AWS Error ACCESS_DENIED during CreateMultipartUpload operation: Access Denied."),
@@ -117,7 +117,7 @@ def test_the_detail_of_an_error_of_floe_names_what_it_was_about(namespace: bool)
     ("place", "expected", "said"),
     [
         ("/dev/full", floe.FloeStorageError, "no space left where the files of"),
-        ("/sys/floe.parquet", floe.StorageAuthenticationError, "may not be read or written"),
+        ("/sys/floe.parquet", floe.StorageAuthenticationError, "no permission to read or write"),
     ],
 )
 def test_what_arrow_says_of_a_full_or_forbidden_place_is_understood(

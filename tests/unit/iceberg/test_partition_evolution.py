@@ -197,7 +197,7 @@ def test_a_table_that_never_rests_ends_in_a_conflict(
     assert isinstance(overtaken, Overtaken)
     others = [[BY_NOTE], [BY_DAY]] * 10
     overtaken.meanwhile = [lambda other=other: manager.evolve_partitions(T, other) for other in others]  # type: ignore[misc]
-    with pytest.raises(ConcurrencyConflictError, match=r"changed 'bronze\.orders' meanwhile"):
+    with pytest.raises(ConcurrencyConflictError, match=r"changed 'bronze\.orders' during this write"):
         overtaken.evolve_partitions(T, [BUCKETS_4])
 
 

@@ -97,7 +97,7 @@ def test_a_reader_pandas_and_polars_give_the_same_rows(manager: IcebergTableMana
         ({"as_of": DAY - timedelta(days=9999)}, r"had no snapshot at 1998.* \(oldest remaining: 2\d{3}-"),
         ({"ref": "v2"}, r"no tag or branch 'v2' \(there: .*v1"),
         ({"as_of": datetime(2026, 1, 1)}, "has no time zone"),
-        ({"snapshot_id": 1, "ref": "v1"}, "exclude each other"),
+        ({"snapshot_id": 1, "ref": "v1"}, "are mutually exclusive"),
         ({"limit": -1}, "cannot be negative"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_lost_answer_and_then_no_table_is_a_doubt(
     catalog = tables.catalog_plugin.connect()
     with (
         faulty(catalog, monkeypatch, acted_then_renamed),
-        pytest.raises(CommitStateUnknownError, match=r"renamed, dropped or made anew.*under its new name"),
+        pytest.raises(CommitStateUnknownError, match=r"renamed, dropped or created again.*under its new name"),
     ):
         tables.write_data(TABLE, ROW, mode="append")
     assert tables.scan(RENAMED).to_arrow().num_rows == 2

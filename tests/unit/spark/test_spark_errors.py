@@ -79,7 +79,7 @@ class Told(Exception):  # noqa: N818 - as PySpark would raise it
         (
             'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
             floe.FloeStorageError,
-            "Write storage: {type: s3, bucket: …} into floe.yaml",
+            "Add storage: {type: s3, bucket: …} to floe.yaml",
         ),
         (
             "software.amazon.awssdk.services.s3.model.NoSuchBucketException: The specified bucket does not exist",

@@ -67,10 +67,9 @@ def read_document(path: Path) -> Document:
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
         raise ConfigurationError.of([Problem(f"not valid YAML: {yaml_problem(exc, text)}", path.name, line)]) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise ConfigurationError.of(
-            [Problem(f"not readable as YAML in UTF-8: {type(exc).__name__}", path.name)]
-        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        problem = "not a text file in UTF-8, or it contains control characters; save it as UTF-8"
+        raise ConfigurationError.of([Problem(problem, path.name)]) from None
     if node is None:
         raise ConfigurationError.of([Problem("the file is empty; the smallest valid file is: name: shop", path.name)])
     document = Document(path.name, {})

@@ -75,7 +75,7 @@ def refuse_past(moments: Mapping[str, object]) -> None:
     """Refuse time travel together with `since`, which reads up to the current head."""
     given = [name for name, value in moments.items() if value is not None]
     if given:
-        raise ConfigurationError(f"since and {' and '.join(given)} exclude each other: set one of them")
+        raise ConfigurationError(f"since and {' and '.join(given)} are mutually exclusive: set one of them")
 
 
 def _left_out(snapshots: Sequence[Snapshot]) -> list[Snapshot]:

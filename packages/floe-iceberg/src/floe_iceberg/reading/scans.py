@@ -130,7 +130,7 @@ def _snapshot(
     table: Table, identifier: TableIdentifier, snapshot_id: int | None, as_of: datetime | None, ref: str | None
 ) -> int | None:
     if sum(one is not None for one in (snapshot_id, as_of, ref)) > 1:
-        raise ConfigurationError("snapshot_id, as_of and ref exclude each other: set one of them")
+        raise ConfigurationError("snapshot_id, as_of and ref are mutually exclusive: set one of them")
     if as_of is not None:
         return snapshot_at(table, identifier, as_of).snapshot_id
     if ref is not None:

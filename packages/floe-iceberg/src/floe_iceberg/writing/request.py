@@ -111,7 +111,7 @@ class WriteRequest:
         if self.properties is not None:
             object.__setattr__(self, "properties", property_texts(self.properties, "properties"))
         if len(chosen) > 1:
-            raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: set one of them")
+            raise ConfigurationError(f"{' and '.join(chosen)} are mutually exclusive: set one of them")
         if chosen and chosen != ["slice"] and self.mode is not WriteMode.OVERWRITE:
             raise ConfigurationError(f"{chosen[0]} selects what an overwrite replaces; mode is {self.mode.value}")
         if self.mode is WriteMode.UPSERT and not self.keys:

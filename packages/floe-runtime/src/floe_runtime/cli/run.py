@@ -74,7 +74,7 @@ def run(
     to .floe/logs.
     """
     if sum(map(bool, (partition, partition_range, missing))) > 1:
-        raise click.UsageError("--partition, --partition-range and --missing exclude each other.")
+        raise click.UsageError("--partition, --partition-range and --missing are mutually exclusive.")
     from floe_core.java import java_problem
     from floe_iceberg import Lake
     from floe_runtime.console import check_lines, log_printer, progress, report_table
