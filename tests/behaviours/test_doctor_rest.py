@@ -105,7 +105,7 @@ def test_a_closed_port_is_the_address(server: SeaweedFS, examined: Examine) -> N
     findings = examined(rest_settings(server, uri=f"http://127.0.0.1:{port}"))
     assert names(findings) == ["java", "address"]
     assert f"nothing listens at 127.0.0.1:{port}" in red(findings, "address")
-    assert "check catalog.uri in floe.yaml" in red(findings, "address")
+    assert "and catalog.uri in floe.yaml" in red(findings, "address")
 
 
 def test_an_unknown_host_is_the_address(server: SeaweedFS, examined: Examine) -> None:

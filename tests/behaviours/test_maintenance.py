@@ -556,7 +556,7 @@ def test_a_table_dropped_in_the_middle_is_told(
         return planned(*args)
 
     monkeypatch.setattr(module, "_arguments", drop_meanwhile)
-    with pytest.raises(TableNotFoundError, match="dropped meanwhile"):
+    with pytest.raises(TableNotFoundError, match="dropped during rewrite_data_files"):
         lake.tables.compact_table(table)
 
 

@@ -343,7 +343,7 @@ def test_a_compaction_that_did_nothing_is_an_error(
         "removed_delete_files_count": 0,
     }
     monkeypatch.setattr(compact_module, "call", lambda *_args, **_named: [told])
-    with pytest.raises(FloeStorageError, match="no snapshot of the table says so"):
+    with pytest.raises(FloeStorageError, match="no snapshot of the table shows it"):
         at_once.tables.compact_table(table)
     monkeypatch.setattr(compact_module, "call", lambda *_args, **_named: [{**told, "failed_data_files_count": 2}])
     with pytest.raises(FloeStorageError, match="left 2 files as they were"):
@@ -355,7 +355,7 @@ def test_orphans_that_are_still_there_or_needed_are_an_error(
 ) -> None:
     orphan = untidy(at_once, table)
     needed = next(iter(at_once.tables.scan(table).plan_files())).file.file_path
-    lies = ((orphan, "are still there"), (needed, "that the table needs"), ("/elsewhere/x", "were not asked about"))
+    lies = ((orphan, "are still there"), (needed, "that the table needs"), ("/elsewhere/x", "that it was not given"))
     for found, words in lies:
         rows = [{"orphan_file_location": found}]
         monkeypatch.setattr(orphans_module, "call", lambda *_args, rows=rows, **_named: rows)
@@ -371,7 +371,7 @@ def test_statistics_that_are_not_there_are_an_error(
     monkeypatch.setattr(
         statistics_module, "call", lambda *_args, **_named: [{"statistics_file": "file:///nowhere/x.stats"}]
     )
-    with pytest.raises(FloeStorageError, match="the table does not know it"):
+    with pytest.raises(FloeStorageError, match="the table does not list it"):
         at_once.tables.compute_statistics(table)
 
 

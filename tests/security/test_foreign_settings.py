@@ -304,7 +304,7 @@ def test_a_setting_that_is_dropped_is_named_once_and_never_shown(
 def test_the_address_of_a_file_loads_no_library(hostile: HostileCatalog, opened: Open, scheme: str) -> None:
     text = json.dumps(hostile.metadata).replace("file://", f"{scheme}://planted")
     hostile.metadata = json.loads(text)
-    with pytest.raises(FloeError, match=f"begins with {scheme}://, which is not read"):
+    with pytest.raises(FloeError, match=f"an address with {scheme}://, which is not supported"):
         opened().scan("ns.t").to_arrow()
 
 

@@ -54,7 +54,7 @@ def rest_catalog_server(folder: Path, *, warehouse: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.getConnectors()[0].getLocalPort()}"
         finally:
             gateway.close()
-            process.terminate()
+            process.kill()  # once its shutdown hooks waited for each other, and SIGTERM did not end it
             process.wait(60)
 
 
