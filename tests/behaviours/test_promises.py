@@ -527,7 +527,10 @@ def test_no_rows_to_upsert_are_a_snapshot_all_the_same(engine: Engine, table: Ta
 # Bad input -------------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "slice and filter": ({"mode": "overwrite", "slice": days(0), "overwrite_filter": "id = 1"}, "are mutually exclusive"),
+    "slice and filter": (
+        {"mode": "overwrite", "slice": days(0), "overwrite_filter": "id = 1"},
+        "are mutually exclusive",
+    ),
     "a filter for an append": ({"mode": "append", "overwrite_filter": "id = 1"}, "mode is append"),
     "an upsert without keys": ({"mode": "upsert"}, "set keys"),
     "an upsert of a filter": ({"mode": "upsert", "keys": ["id"], "overwrite_filter": "id = 1"}, "mode is upsert"),

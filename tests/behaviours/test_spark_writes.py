@@ -336,7 +336,9 @@ def test_hours_of_a_date_are_refused(lake: Lake, table: TableIdentifier) -> None
 def test_a_write_that_fails_after_the_schema_changed_says_so(lake: Lake, table: TableIdentifier) -> None:
     lake.write(lake.spark.range(2), table, mode=WriteMode.APPEND)
     broken = lake.spark.range(2).withColumn("extra", F.raise_error(F.lit("the till is empty")).cast("int"))
-    with pytest.raises(FloeStorageError, match=r"the till is empty.*the schema of the table was changed before this.*\+extra int"):
+    with pytest.raises(
+        FloeStorageError, match=r"the till is empty.*the schema of the table was changed before this.*\+extra int"
+    ):
         lake.write(broken, table, mode=WriteMode.APPEND)
     assert lake.read(table).count() == 2
 

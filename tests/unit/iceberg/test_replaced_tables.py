@@ -86,9 +86,7 @@ def test_a_change_meant_for_another_table_is_a_conflict_and_touches_nothing(
         create(manager)
 
     manager.meanwhile = replace
-    with pytest.raises(
-        ConcurrencyConflictError, match=r"(changed|replaced) 'bronze\.orders'.*; nothing was written"
-    ):
+    with pytest.raises(ConcurrencyConflictError, match=r"(changed|replaced) 'bronze\.orders'.*; nothing was written"):
         change(manager, snapshot_id)
     table = manager.load_table(T)
     assert table.schema().column_names == ["n", "note"]

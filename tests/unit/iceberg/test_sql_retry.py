@@ -118,7 +118,10 @@ def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
     assert isinstance(lost, DBAPIError)
     assert is_away(lost)
     assert not was_not_sent(lost)
-    with pytest.raises(CatalogConnectionError, match="check whether it was applied"), translated("create_tag", "b.orders"):
+    with (
+        pytest.raises(CatalogConnectionError, match="check whether it was applied"),
+        translated("create_tag", "b.orders"),
+    ):
         raise lost
 
 
