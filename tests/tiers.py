@@ -5,7 +5,7 @@ decides: the marker `every_catalog` says so, for some of a test's parameters if 
 product of tests, engines and catalogs is wide. Cases on Polaris exist only where a Polaris is given.
 
 The parameters of a behaviour are kinds of one fact. In `make test` it runs with the first of them on Spark and the
-first few on Arrow; with all of them in `make test-full`.
+first few on Arrow; with all of them in `make test-full`. The examples of public names are facts of their own.
 
 Two processes share the cases one by one; those that share a fixture of their file stay together.
 """
@@ -27,6 +27,7 @@ _SERVERS = ("rest", "polaris")
 _ENGINES = ("arrow", "spark")
 # How many cases of a behaviour run in `make test`; on Spark, each takes seconds.
 _ON_ARROW, _ON_SPARK = 3, 1
+_EXAMPLES = "test_examples_spark.py"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,7 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _keep_first_kinds(items: list[pytest.Item]) -> None:
     met: Counter[tuple[str, ...]] = Counter()
     for item in items:
-        if "behaviours" not in item.path.parts or any(item.iter_markers("full")) or any(item.iter_markers("wide")):
+        if "behaviours" not in item.path.parts or item.path.name == _EXAMPLES:
+            continue
+        if any(item.iter_markers("full")) or any(item.iter_markers("wide")):
             continue
         by = tuple(one for one in item.name.partition("[")[2].rstrip("]").split("-") if one in (*_ENGINES, *_SERVERS))
         kind = (item.nodeid.partition("[")[0], *by)

@@ -162,14 +162,14 @@ def test_a_step_that_is_retried_writes_once(
         return pa.table({"id": [1]})
 
     if when == "after the commit":
-        told = io_manager.IcebergIOManager._tell
+        report = io_manager.IcebergIOManager._report
 
         def fails_once(*arguments: Any, **named: Any) -> Any:
             if len(attempts) == 1:
                 raise OSError("the answer was lost")
-            return told(*arguments, **named)
+            return report(*arguments, **named)
 
-        monkeypatch.setattr(io_manager.IcebergIOManager, "_tell", fails_once)
+        monkeypatch.setattr(io_manager.IcebergIOManager, "_report", fails_once)
     done = run([flaky], project, instance)
     assert done.success
     assert attempts == [0, 1]

@@ -191,7 +191,7 @@ def test_expiry_cannot_take_the_cursor_away(
     assert between not in left
     assert cursor_tag(f"{namespace}/consumed") in lake.tables.load_table(source).metadata.refs
     # What was appended in between can only be told as long as the snapshots in between are there.
-    with pytest.raises(ConfigurationError, match="drop its table to consume all rows anew"):
+    with pytest.raises(ConfigurationError, match="drop its table to consume all rows again"):
         run(consumer(namespace), project, instance)
     lake.tables.drop_table(TableIdentifier(namespace=(namespace,), name="consumed"))
     run(consumer(namespace), project, instance)

@@ -504,7 +504,7 @@ def test_an_upsert_moves_a_row_to_its_new_partition(engine: Engine, table: Table
     ("ids", "words"),
     [
         ([1, None, None], "2 rows have no id"),
-        ([1, 7, 7, 7, 8, 8], r"2 keys stand more than once \((7, 8|8, 7)\)"),
+        ([1, 7, 7, 7, 8, 8], r"2 keys occur more than once \((7, 8|8, 7)\)"),
     ],
 )
 def test_an_upsert_needs_a_key_of_its_own_for_every_row(

@@ -72,7 +72,7 @@ random = hourly(1, 4).withColumn("note", F.expr("uuid()"))
 done = lake.write(random, table, mode="upsert", keys=["id"], write_id="u1", snapshot_properties={"by": "crm"})
 assert (done.snapshot.summary["floe.write-id"], done.snapshot.summary["by"]) == ("u1", "crm")
 assert len(notes()[3]) == 36
-assert "2 keys stand" in refused(
+assert "2 keys occur" in refused(
     FloeStorageError,
     lambda: lake.write(hourly(0, 2).union(hourly(0, 2)), table, mode="upsert", keys=["id"]),
 )

@@ -82,7 +82,7 @@ def test_rows_without_a_key_or_with_the_same_are_refused(lake: Lake, table: Tabl
         )
     )
     with pytest.raises(
-        FloeStorageError, match=r"3 rows have no id; 2 keys stand more than once \((3, 4|4, 3)\)"
+        FloeStorageError, match=r"3 rows have no id; 2 keys occur more than once \((3, 4|4, 3)\)"
     ) as said:
         lake.write(bad, table, mode=UPSERT, keys=["id"])
     assert "Nothing was written" in str(said.value)
@@ -129,7 +129,7 @@ def test_a_source_that_answers_differently_each_time_is_asked_once(
 def test_keys_that_change_with_each_look_are_checked_as_they_are_written(lake: Lake, table: TableIdentifier) -> None:
     lake.write(people(lake, 0, 20), table, mode=WriteMode.APPEND)
     drawn = lake.spark.range(50).select(F.floor(F.rand() * 30).alias("id"), F.lit("x").alias("kind"))
-    with pytest.raises(FloeStorageError, match="stand more than once"):
+    with pytest.raises(FloeStorageError, match="occur more than once"):
         lake.write(drawn, table, mode=UPSERT, keys=["id"])
     lake.write(drawn.dropDuplicates(["id"]), table, mode=UPSERT, keys=["id"])
     assert len({row.id for row in lake.read(table).collect()}) == lake.read(table).count()
@@ -211,7 +211,7 @@ def test_names_with_backticks_are_keys_and_columns(lake: Lake, table: TableIdent
     lake.write(rows(2, 5, "new"), table, mode=UPSERT, keys=[key])
     lake.write(rows(5, 6, "new").withColumn("mo`re", F.lit(1)), table, mode=UPSERT, keys=[key])
     lake.tables.write_data(table, pa.table({key: [4, 6], value: ["arrow", "arrow"]}), mode=UPSERT, keys=[key])
-    with pytest.raises(FloeStorageError, match="1 key stands more than once"):
+    with pytest.raises(FloeStorageError, match="1 key occurs more than once"):
         lake.write(rows(0, 1, "a").union(rows(0, 1, "b")), table, mode=UPSERT, keys=[key])
     found = {row[key]: row[value] for row in lake.read(table).collect()}
     assert found == {0: "old", 1: "old", 2: "new", 3: "new", 4: "arrow", 5: "new", 6: "arrow"}

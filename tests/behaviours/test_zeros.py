@@ -108,7 +108,7 @@ def test_an_upsert_takes_both_zeros_for_one_key(
     engine.write(table, data([-0.0, 1.0], kind=kind), mode="append", partition_by=partition_by)
     engine.write(table, data([0.0], first=3, kind=kind), mode="upsert", keys=["x"])
     assert shown(lake, table) == [("1.0", 2), ("-0.0", 3)]
-    with pytest.raises(FloeStorageError, match=r"1 key stands more than once \(0.0\).*Nothing was written"):
+    with pytest.raises(FloeStorageError, match=r"1 key occurs more than once \(0.0\).*Nothing was written"):
         engine.write(table, data([0.0, -0.0], first=4, kind=kind), mode="upsert", keys=["x"])
     assert shown(lake, table) == [("1.0", 2), ("-0.0", 3)]
 
@@ -132,7 +132,7 @@ def test_composite_keys_follow_the_same_rule(lake: Lake, table: TableIdentifier)
     assert shown(lake, table) == [("1.0", 2), ("-0.0", 3)]
     with pytest.raises(FloeStorageError, match="1 row has NaN as city or X"):
         spark.write(table, rows([math.nan], 4), mode="upsert", keys=["city", "X"])
-    with pytest.raises(FloeStorageError, match="1 key stands more than once"):
+    with pytest.raises(FloeStorageError, match="1 key occurs more than once"):
         spark.write(table, rows([0.0, -0.0], 5), mode="upsert", keys=["city", "x"])
 
 

@@ -76,7 +76,7 @@ def test_documents_around_a_tables_files_are_no_orphans(lake: Lake, table: Table
     assert {path: documents[path] in kept[path] for path in documents} == dict.fromkeys(documents, True)
     assert "older than the table" in kept[str(older)]
     assert all(Path(path).read_bytes() == b"mine" for path in (*documents, str(older)))
-    assert "files not removed" in report.told()
+    assert "files not removed" in report.summary()
 
 
 def test_a_table_outside_of_the_warehouse_has_no_orphans_unless_its_place_is_declared(

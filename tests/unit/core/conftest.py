@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from floe_core.compiler import compile_project
 from floe_core.errors import ConfigurationError, Problem
-from floe_core.observability import telemetry
 from floe_core.security import redaction
 
 # The example of the design, key for key.
@@ -79,15 +77,3 @@ def spans(_exporter: InMemorySpanExporter) -> InMemorySpanExporter:
     """The spans of this test; read them with get_finished_spans()."""
     _exporter.clear()
     return _exporter
-
-
-@pytest.fixture
-def configured_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Lets a test call telemetry.configure() and undoes it."""
-    logger = logging.getLogger("floe")
-    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
-    monkeypatch.setattr(telemetry, "_log", telemetry._log)
-    yield
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    logger.propagate = propagate

@@ -23,7 +23,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.observability import span_export, telemetry
 
 SECRET = "planted-value-of-a-secret"
-NOT_USED = "observability.otlp_endpoint is not used: tracing was set up before in this process, and stays as it is"
+NOT_USED = "observability.otlp_endpoint is not used: tracing is already set up in this process"
 
 # The provider is global in a process, so each sender gets a process of its own.
 START = """

@@ -117,7 +117,7 @@ def _at(policy: MaintenancePolicy, path: str) -> Any:
         ({"floe.maintenance.expire.older-than": "soon"}, "expire.older_than: write a duration"),
         ({"floe.maintenance.expire.older-then": "7d"}, "did you mean 'floe.maintenance.expire.older-than'"),
         ({"floe.maintenance.expire.keep-last": "0"}, "this must be 1 or more"),
-        ({"floe.maintenance.expire.older-than": "0s"}, "longer than nothing"),
+        ({"floe.maintenance.expire.older-than": "0s"}, "greater than zero"),
         ({"floe.maintenance.expire.older-than": "2h"}, "retry_window"),
         ({"floe.maintenance.orphans.older-than": "2h"}, "at least 1d"),
         ({"history.expire.max-snapshot-age-ms": "a week"}, "must be a whole number"),
@@ -133,16 +133,16 @@ def test_a_table_that_says_nonsense_is_refused_by_name(properties: dict[str, str
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
-        ("{expire: {older_than: 0s}}", "maintenance.expire.older_than", "longer than nothing"),
+        ("{expire: {older_than: 0s}}", "maintenance.expire.older_than", "greater than zero"),
         ("{expire: {older_than: 12h}}", "maintenance", "1d (retry_window) in which a run may be retried"),
-        ("{retry_window: 8d}", "maintenance", "its write would be forgotten, and done twice"),
+        ("{retry_window: 8d}", "maintenance", "a retry would not find its write, and would write twice"),
         ("{longest_job: 3d}", "maintenance", "longest_job"),
         ("{namespaces: {bronze: {expire: {older_than: 1h}}}}", "maintenance", "namespaces.bronze.expire.older_than"),
         ("{namespaces: {a/b: {}}}", "maintenance", "not a valid name"),
         ("{namespaces: {bronze: {expir: {}}}}", "maintenance.namespaces.bronze.expir", "did you mean 'expire'"),
         ("{floor: {products: {orders: 3d}}}", "maintenance.floor", "has no namespace"),
-        ("{floor: {enterprise: 8d}}", "maintenance", "floor.enterprise: it demands 8d, and expire.older_than is 7d"),
-        ("{floor: {domains: {gold: 90d}}}", "maintenance", "say namespaces: {gold: {expire: {older_than: 90d}}}"),
+        ("{floor: {enterprise: 8d}}", "maintenance", "floor.enterprise: it requires 8d, but expire.older_than is 7d"),
+        ("{floor: {domains: {gold: 90d}}}", "maintenance", "set namespaces: {gold: {expire: {older_than: 90d}}}"),
         ("{schedule: nightly}", "maintenance", "0 3 * * *"),
         ("{schedule: '0 99 * * *'}", "maintenance", "0 3 * * *"),
         ("{schedule: '0 0 3 * * *'}", "maintenance", "0 3 * * *"),
@@ -235,7 +235,7 @@ def test_bytes_are_a_size_and_a_stranger_is_not_taken_for_a_neighbour() -> None:
     config = MaintenanceConfig().resolved()
     key = "floe.maintenance.compact.target-file-size"
     assert of(config, {key: "1048576"}).compact.target_file_size == of(config, {key: "1MB"}).compact.target_file_size
-    with pytest.raises(ConfigurationError, match=r"'floe.maintenance.schedule' means nothing to Floe$"):
+    with pytest.raises(ConfigurationError, match=r"unknown table property 'floe.maintenance.schedule'$"):
         of(config, {"floe.maintenance.schedule": "@daily"})
 
 

@@ -356,7 +356,7 @@ def test_rows_without_keys_of_their_own_are_refused(manager: IcebergTableManager
     rows = [("a", 1, 0.0), ("a", 1, -0.0), (None, 2, 1.0), ("b", None, float("nan")), ("a", 1, 1.0)]
     columns = [list(one) for one in zip(*rows, strict=True)]
     data = pa.table([*columns, ["x"] * len(rows)], schema=KEYED)
-    told = r"by city, day, n: 1 row has no city; 1 row has no day; 1 row has NaN as n; 1 key stands more than once"
+    told = r"by city, day, n: 1 row has no city; 1 row has no day; 1 row has NaN as n; 1 key occurs more than once"
     with pytest.raises(FloeStorageError, match=told):
         manager.write_data(T, data, mode="upsert", keys=["city", "day", "n"])
     assert not manager.table_exists(T)

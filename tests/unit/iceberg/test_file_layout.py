@@ -156,13 +156,13 @@ def test_a_sorted_stream_over_partitions_is_sorted_in_each_file_in_bounded_memor
             moments = [day(one % 3) + timedelta(seconds=one % 86_400) for one in part]
             yield pa.record_batch([pa.array(part), pa.array(moments, pa.timestamp("us", "UTC"))], schema=schema)
 
-    rest = staging.Stager._rest
+    await_writes = staging.Stager._await_writes
 
     def watched(self: staging.Stager, at_most: int) -> None:
         waiting.append(self._waiting_bytes)
-        rest(self, at_most)
+        await_writes(self, at_most)
 
-    monkeypatch.setattr(staging.Stager, "_rest", watched)
+    monkeypatch.setattr(staging.Stager, "_await_writes", watched)
     manager.write_data(T, pa.RecordBatchReader.from_batches(schema, batches()), mode="append")
     files = files_of(manager)
     assert len(files) > 3, "more than one file for a day"

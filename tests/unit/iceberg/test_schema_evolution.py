@@ -89,7 +89,7 @@ def test_a_breaking_change_needs_consent(manager: IcebergTableManager, change: C
         (AddColumn("name", pa.string()), "'name'"),
         (AddColumn("nothing.street", pa.string()), "'nothing.street'"),
         (WidenColumn("id", pa.string()), "'id'"),
-        (WidenColumn("name", pa.list_(pa.string())), "not a plain type"),
+        (WidenColumn("name", pa.list_(pa.string())), "not a primitive type"),
         (RenameColumn("nothing", "x"), "'nothing'"),
         (DocumentColumn("nothing", "x"), "'nothing'"),
         (MakeOptional("nothing"), "'nothing'"),

@@ -24,7 +24,7 @@ _FORBIDDEN = (
     (
         r"(?i)locations?\b",
         (
-            "The place is not one the catalog allows: leave the location to the catalog, or have it added to the "
+            "The catalog does not allow this location: leave the location to the catalog, or have it added to the "
             "catalog's allowed locations"
         ),
     ),
@@ -48,7 +48,7 @@ _PRIVILEGES: dict[str, tuple[str, ...]] = {
     "REGISTER_TABLE_WITH_READ_DELEGATION": (_CREATE, _READ),
     "REGISTER_TABLE_WITH_WRITE_DELEGATION": (_CREATE, _WRITE),
     "LOAD_TABLE": ("TABLE_READ_PROPERTIES",),
-    # Polaris tries to let its caller write, then to let it read, and tells of the second only.
+    # Polaris tries write delegation, then read delegation, and reports only the second.
     "LOAD_TABLE_WITH_READ_DELEGATION": (f"{_READ} (to write: {_WRITE})",),
     "LOAD_TABLE_WITH_WRITE_DELEGATION": (_WRITE,),
     "UPDATE_TABLE_FOR_STAGED_CREATE": (_CREATE,),
@@ -64,7 +64,7 @@ _PARTS_OF_A_COMMIT = ("UPDATE_TABLE", "ADD_TABLE_", "SET_TABLE_", "REMOVE_TABLE_
 
 
 def privileges_for(operation: str) -> tuple[str, ...]:
-    """The privileges that this operation needs; empty if it is not known."""
+    """The privileges that this operation needs; empty if the operation is unknown."""
     if operation in _PRIVILEGES:
         return _PRIVILEGES[operation]
     return (_WRITE,) if operation.startswith(_PARTS_OF_A_COMMIT) else ()
@@ -79,11 +79,11 @@ class Refusal:
 
 
 def explain_refusal(text: str, *, bearer: str, show: Callable[[str], str]) -> Refusal:
-    """What the message of a 403 means.
+    """The error and message for the message of a 403.
 
     Args:
-        bearer: Who asked, where the message does not name a principal.
-        show: Removes secrets from a part of the message, and shortens it.
+        bearer: The caller's name, used if the message does not name a principal.
+        show: Redacts and shortens a part of the message.
     """
     overlap = _OVERLAP.search(text)
     if overlap is not None:
@@ -98,7 +98,7 @@ def explain_refusal(text: str, *, bearer: str, show: Callable[[str], str]) -> Re
     if needed:
         advice = f"It needs {' and '.join(needed)}: grant that to one of its catalog roles (polaris privileges … grant)"
     else:
-        advice = next((words for pattern, words in _FORBIDDEN if re.search(pattern, text)), _ASK)
+        advice = next((remedy for pattern, remedy in _FORBIDDEN if re.search(pattern, text)), _ASK)
     return Refusal(
         PermissionDeniedError,
         f"the catalog knows '{who}' and does not allow {wanted[1] if wanted else 'this'}: {reason}. {advice}",
@@ -106,7 +106,7 @@ def explain_refusal(text: str, *, bearer: str, show: Callable[[str], str]) -> Re
 
 
 def refused_by_store(text: str) -> bool:
-    """Did the object store, or its STS, refuse the catalog server itself?"""
+    """Whether the object store, or its STS, refused the catalog server itself."""
     return _STORE_REFUSED_SERVER.search(text) is not None
 
 

@@ -38,7 +38,7 @@ _TAGS = frozenset({"sql", "rest", "polaris", "local", "s3", "plugin"})
 
 @dataclass(frozen=True)
 class Compilation:
-    """The contract, and warnings to show before connecting."""
+    """A compiled contract, and the warnings to show before connecting."""
 
     artifacts: CompiledArtifacts
     warnings: tuple[Problem, ...] = ()
@@ -87,13 +87,13 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
     for name, overlay in overlays.items():
         at = ("environments", name)
         merged = document.overlaid(overlay, at)
-        spec, found = _check(merged, at)
+        spec, overlay_problems = _check(merged, at)
         # Problems of the base are reported once, not again for each overlay.
         prefix = dotted(at) + "."
         own = {dotted(path) for path, _ in _leaves(overlay)}
         problems += [
             problem
-            for problem in found
+            for problem in overlay_problems
             if problem.path.startswith(prefix)
             and ((path := problem.path[len(prefix) :]) in own or (path, problem.message) not in known)
         ]
@@ -116,7 +116,7 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
 
 
 def is_stale(artifacts: CompiledArtifacts) -> bool:
-    """Did floe.yaml change after it was compiled?"""
+    """Whether floe.yaml changed after it was compiled."""
     source = artifacts.root / SPEC_FILE
     return source.is_file() and hashlib.sha256(source.read_bytes()).hexdigest() != artifacts.source_sha256
 
@@ -252,10 +252,10 @@ def _explain(loc: tuple[int | str, ...], error: ErrorDetails, data: Any) -> tupl
     if error["type"] == "extra_forbidden" and "credentials" in known and path[-1] in ("client_id", "client_secret"):
         hint = 'write credentials: {client_id: …, client_secret: "${env:NAME}"}'
         return path, f"unknown key {path[-1]!r} here; {hint}"
-    return _in_words(path, error, known)
+    return _error_message(path, error, known)
 
 
-def _in_words(path: KeyPath, error: ErrorDetails, known: Iterable[str]) -> tuple[KeyPath, str]:
+def _error_message(path: KeyPath, error: ErrorDetails, known: Iterable[str]) -> tuple[KeyPath, str]:
     """The key path and the message of one Pydantic error; `known` are the keys allowed there."""
     kind = error["type"]
     if kind == "extra_forbidden":
@@ -295,7 +295,7 @@ def _unwrap(annotation: Any) -> Any:
 
 
 def _field_type(model: Any, name: str) -> Any:
-    if get_origin(model) is dict:  # its keys are chosen by the user
+    if get_origin(model) is dict:  # with keys that the user chooses
         return _unwrap(get_args(model)[1])
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or name not in model.model_fields:
         return None
@@ -312,7 +312,7 @@ def _plugin_problems(
 ) -> Iterator[tuple[KeyPath, str]]:
     """Problems of a type that is not built in: no such plugin, or keys that its schema refuses."""
     name = settings["type"]
-    known = [*built_in, *(found for found in registry.names(kind) if found not in built_in)]
+    known = [*built_in, *(plugin for plugin in registry.names(kind) if plugin not in built_in)]
     if name not in known:
         yield ("type",), f"unknown type {name!r}{_nearest(name, known)}; known types: {', '.join(known)}"
         return
@@ -325,11 +325,11 @@ def _plugin_problems(
     except ValidationError as exc:
         for error in exc.errors(include_input=False, include_url=False):
             path = tuple(str(part) for part in error["loc"])
-            yield _in_words(path, error, _keys_beside(schema, path, settings))
+            yield _error_message(path, error, _keys_beside(schema, path, settings))
 
 
 def _local_storage(document: Document, artifacts: CompiledArtifacts) -> Iterator[Problem]:
-    """Warn about a catalog server with local storage: a server hardly ever keeps its tables on this machine."""
+    """Warn about a catalog server with local storage: its tables are rarely on this machine."""
     if isinstance(artifacts.catalog, RestCatalogConfig) and isinstance(artifacts.storage, LocalStorageConfig):
         yield _problem(
             document,

@@ -1,4 +1,4 @@
-"""A local disk that cannot be written, in a sentence."""
+"""Messages for a local disk that cannot be written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROBLEMS = {
 
 
 def disk_problem(exc: BaseException) -> str | None:
-    """Why the disk refused, and what to do; None if the failure is another one."""
+    """Why the disk refused a write, and the next step; None if the failure has another cause."""
     if not isinstance(exc, OSError) or exc.errno not in _PROBLEMS:
         return None
     where = f"{exc.filename}: " if exc.filename else ""
@@ -31,7 +31,7 @@ def disk_problem(exc: BaseException) -> str | None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Name the file in the error of a disk that refuses it."""
+    """Turn a disk's refusal into a FloeStorageError that names the file."""
     try:
         yield
     except OSError as exc:

@@ -32,13 +32,13 @@ __all__ = [
     "require_members",
 ]
 
-# Set to 1, it lifts the version bounds; patches and private names are verified all the same.
+# 1 disables the version bounds; patches and private names are still verified.
 UNTESTED_VARIABLE = "FLOE_UNTESTED_VERSIONS"
 
 
 @dataclass(frozen=True)
 class Releases:
-    """From `lowest` to below `below`; `tested` is the one in requirements.lock."""
+    """Releases from `lowest` up to, not including, `below`; `tested` is the one in requirements.lock."""
 
     lowest: str
     below: str
@@ -59,7 +59,7 @@ _PRE_RELEASE = re.compile(r"\d[._-]?(a|b|c|rc|alpha|beta|pre|preview|dev)(?![a-z
 
 
 def check_version(library: str) -> None:
-    """Refuse a release outside of the bounds, which `pip install --no-deps` lets through."""
+    """Refuse a release outside the bounds, which `pip install --no-deps` does not check."""
     if is_supported(library) or os.environ.get(UNTESTED_VARIABLE) == "1":
         return
     wanted = SUPPORTED[library].of(library)
@@ -71,16 +71,16 @@ def check_version(library: str) -> None:
 
 
 def installed_version(library: str) -> str | None:
-    """The version by its package metadata, or by the module where it has none (PySpark of a Spark distribution)."""
+    """The version from the package metadata, or from the module if it has none (PySpark of a Spark distribution)."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
-        found = getattr(sys.modules.get(library), "__version__", None)
-        return found if isinstance(found, str) else None
+        version = getattr(sys.modules.get(library), "__version__", None)
+        return version if isinstance(version, str) else None
 
 
 def is_supported(library: str) -> bool:
-    """Is the installed release within the bounds, whatever the environment says?"""
+    """Whether the installed release is within the bounds; ignores the environment variable."""
     version = installed_version(library)
     if version is None:
         return False
@@ -90,12 +90,12 @@ def is_supported(library: str) -> bool:
 
 def _order(version: str) -> tuple[tuple[int, ...], bool]:
     """The first three numbers, and whether it is a final release."""
-    numbers = [int(one) for one in re.findall(r"\d+", (re.match(r"[\d.]*", version) or [""])[0])]
+    numbers = [int(number) for number in re.findall(r"\d+", (re.match(r"[\d.]*", version) or [""])[0])]
     return tuple([*numbers, 0, 0, 0][:3]), _PRE_RELEASE.search(version) is None
 
 
 def incompatible(library: str, problem: str, promise: str) -> IncompatibleLibraryError:
-    """The error for a library whose code is not what Floe was written for: what differs, and what would break."""
+    """The error for a library whose code differs from what Floe expects: the difference, and what depends on it."""
     releases = SUPPORTED[library]
     supported = is_supported(library)
     wanted = f"{library}=={releases.tested}" if supported else releases.of(library)
@@ -109,24 +109,24 @@ def incompatible(library: str, problem: str, promise: str) -> IncompatibleLibrar
 
 @contextmanager
 def private_names(library: str, promise: str) -> Iterator[None]:
-    """Imports of private names: one that is missing is an IncompatibleLibraryError, and not a plain ImportError."""
+    """Around imports of private names: a missing one raises IncompatibleLibraryError instead of ImportError."""
     try:
         yield
     except IncompatibleLibraryError:
         raise
     except ModuleNotFoundError as exc:
-        if exc.name is None or not exc.name.startswith(f"{library}."):  # not installed, or a dependency of it is not
+        if exc.name is None or not exc.name.startswith(f"{library}."):  # it or one of its dependencies is not installed
             raise
         raise incompatible(library, f"there is no module {exc.name}", promise) from exc
     except ImportError as exc:
-        found = re.search(r"cannot import name '(\w+)'", str(exc))
-        if exc.name is None or found is None or exc.name.split(".")[0] != library:
+        missing = re.search(r"cannot import name '(\w+)'", str(exc))
+        if exc.name is None or missing is None or exc.name.split(".")[0] != library:
             raise
-        raise incompatible(library, f"there is no {exc.name}.{found[1]}", promise) from exc
+        raise incompatible(library, f"there is no {exc.name}.{missing[1]}", promise) from exc
 
 
 def require_members(library: str, owner: type, *names: str, promise: str) -> None:
-    """Refuse a class without these private members: an override that nothing calls would go unnoticed."""
+    """Refuse a class without these private members: an override of a missing one would never be called."""
     for name in names:
         if not _has(owner, name):
             problem = f"{owner.__module__}.{owner.__qualname__} has no {name}"
@@ -134,15 +134,18 @@ def require_members(library: str, owner: type, *names: str, promise: str) -> Non
 
 
 def _has(owner: type, name: str) -> bool:
-    """A method, a declared attribute, or one that a method sets."""
+    """Whether it is a method, a declared attribute, or an attribute that a method sets."""
     return any(
-        name in one.__dict__ or name in inspect.get_annotations(one) or name in _attributes_set(one)
-        for one in owner.__mro__
+        name in base.__dict__ or name in inspect.get_annotations(base) or name in _attributes_set(base)
+        for base in owner.__mro__
     )
 
 
 def _attributes_set(owner: type) -> set[str]:
-    functions = (inspect.unwrap(one).__code__ for one in owner.__dict__.values() if isinstance(one, FunctionType))
+    functions = [member for member in owner.__dict__.values() if isinstance(member, FunctionType)]
     return {
-        str(step.argval) for code in functions for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"
+        str(instruction.argval)
+        for function in functions
+        for instruction in dis.get_instructions(inspect.unwrap(function).__code__)
+        if instruction.opname == "STORE_ATTR"
     }

@@ -58,7 +58,18 @@ __all__ = [
 
 
 class FloeError(Exception):
-    """The base class of all errors that Floe raises; the message says what to do next."""
+    """The base class of all errors that Floe raises; the message says what to do next.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from floe_core import FloeError, compile_project
+        >>> _ = Path("floe.yaml").write_text("name: shop\\ncatlog: {}")
+        >>> try:
+        ...     compile_project(Path())
+        ... except FloeError as exc:
+        ...     print(exc)
+        floe.yaml:2: catlog: ...
+    """
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,14 @@ class FloeStorageError(FloeError):
     Args:
         message: What happened, and what to do next.
         detail: The same failure for the log, as data.
+
+    Example:
+        >>> from floe_core import FloeStorageError
+        >>> try:
+        ...     tables.load_table("bronze.orders")
+        ... except FloeStorageError as exc:
+        ...     print(type(exc).__name__, exc.detail.operation)
+        TableNotFoundError load_table
     """
 
     def __init__(self, message: str, *, detail: StorageErrorDetail | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Numbers as people say them."""
+"""Counts and sizes as text."""
 
 from __future__ import annotations
 

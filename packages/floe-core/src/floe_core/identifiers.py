@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 _MAX_NAME = 128
-# As many values or parts as a text about a slice names.
+# How many values or parts the text of a slice lists.
 _SHOWN = 5
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 def check_name(name: str) -> str:
-    """One level of a name, or a ValueError that says what is allowed.
+    """Return one level of a name, or raise a ValueError that states what is allowed.
 
     Names become folders and SQL identifiers in two engines, so everything unusual is refused, not escaped.
     """
@@ -141,7 +141,7 @@ class TableIdentifier(BaseModel):
 
 
 def _in_utc(moment: datetime) -> datetime:
-    # Python compares moments of one zone by their wall clock, which shows the same hour twice when clocks go back.
+    # Python compares datetimes of one zone by wall-clock time, which repeats an hour when clocks go back.
     if moment.tzinfo is None:
         raise ValueError("start and end need a time zone")
     return moment.astimezone(timezone.utc)
@@ -161,7 +161,7 @@ def _known_zone(name: str) -> str:
 class ColumnRange(BaseModel):
     """The rows of a column from `start` up to, not including, `end`.
 
-    Moments are kept in UTC. Columns that know no zone, dates and timestamps without one, show the clock of `zone`.
+    Both are stored in UTC. Dates, and timestamps without a zone, are local time in `zone`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -178,11 +178,11 @@ class ColumnRange(BaseModel):
         return self
 
     def local(self, moment: datetime) -> datetime:
-        """What a clock in the zone shows at this moment; `fold` tells the second of two equal times."""
+        """The local time in the zone; `fold` marks the second of two equal times."""
         return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
 
     def is_ambiguous(self, moment: datetime) -> bool:
-        """Does a clock in the zone show this time twice, because it is put back?"""
+        """Whether the local time occurs twice, because clocks go back."""
         local = moment.astimezone(ZoneInfo(self.zone))
         return local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
 
@@ -192,7 +192,7 @@ class ColumnRange(BaseModel):
 
 
 class ColumnValues(BaseModel):
-    """The rows of a column with one of these values, written as text; the column's type says what they are."""
+    """The rows of a column with one of these values, written as text and parsed by the column's type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -200,7 +200,7 @@ class ColumnValues(BaseModel):
     values: tuple[str, ...] = Field(min_length=1)
 
     def __str__(self) -> str:
-        shown = ", ".join(repr(one) for one in self.values[:_SHOWN])
+        shown = ", ".join(repr(value) for value in self.values[:_SHOWN])
         if len(self.values) == 1:
             return f"{self.column} = {shown}"
         more = f" and {len(self.values) - _SHOWN} more" if len(self.values) > _SHOWN else ""
@@ -235,7 +235,7 @@ class TableSlice(BaseModel):
 
     @classmethod
     def of_windows(cls, column: str, windows: Iterable[tuple[datetime, datetime]], *, zone: str = "UTC") -> TableSlice:
-        """The union of time windows on one column; windows that touch become one."""
+        """The union of time windows on one column; adjacent windows are merged."""
         return cls.union((ColumnRange(column=column, start=start, end=end, zone=zone),) for start, end in windows)
 
     @classmethod
@@ -245,54 +245,55 @@ class TableSlice(BaseModel):
 
     @classmethod
     def union(cls, parts: Iterable[Sequence[Condition]]) -> TableSlice:
-        """The same rows in as few parts as can be told at a glance: thirty days of two cities are one part."""
+        """The union of parts, merged if they differ in one condition only: thirty days of two cities are one part."""
         merged = list(dict.fromkeys(tuple(part) for part in parts))
-        for place in range(min((len(part) for part in merged), default=0)):
-            merged = _merged(merged, place)
+        for position in range(min((len(part) for part in merged), default=0)):
+            merged = _merged(merged, position)
         return cls(parts=tuple(merged))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it speaks of, each once."""
+        """The columns of its conditions, each once."""
         return tuple(dict.fromkeys(condition.column for part in self.parts for condition in part))
 
     def __str__(self) -> str:
-        told = [" and ".join(str(condition) for condition in part) for part in self.parts[:_SHOWN]]
+        texts = [" and ".join(str(condition) for condition in part) for part in self.parts[:_SHOWN]]
         if len(self.parts) > _SHOWN:
-            told.append(f"and {len(self.parts) - _SHOWN} more")
-        return "; ".join(told)
+            texts.append(f"and {len(self.parts) - _SHOWN} more")
+        return "; ".join(texts)
 
 
-def _merged(parts: Sequence[tuple[Condition, ...]], place: int) -> list[tuple[Condition, ...]]:
-    """Parts that differ in this condition only, as one."""
-    alike: dict[tuple[object, ...], list[tuple[Condition, ...]]] = {}
+def _merged(parts: Sequence[tuple[Condition, ...]], position: int) -> list[tuple[Condition, ...]]:
+    """Merge the parts that differ only in the condition at this position."""
+    groups: dict[tuple[object, ...], list[tuple[Condition, ...]]] = {}
     for part in parts:
-        one = part[place]
-        kind = one.column, one.zone if isinstance(one, ColumnRange) else None
-        alike.setdefault((part[:place], kind, part[place + 1 :]), []).append(part)
+        condition = part[position]
+        kind = condition.column, condition.zone if isinstance(condition, ColumnRange) else None
+        groups.setdefault((part[:position], kind, part[position + 1 :]), []).append(part)
     return [
-        (*same[0][:place], one, *same[0][place + 1 :])
-        for same in alike.values()
-        for one in _union([part[place] for part in same])
+        (*group[0][:position], condition, *group[0][position + 1 :])
+        for group in groups.values()
+        for condition in _union([part[position] for part in group])
     ]
 
 
 def _union(conditions: Sequence[Condition]) -> list[Condition]:
-    """Windows that touch become one, values stand together; all are of one column and of one kind."""
-    values = [value for one in conditions if isinstance(one, ColumnValues) for value in one.values]
+    """Merge conditions on one column and of one kind: adjacent windows become one, values become one list."""
+    values = [value for condition in conditions if isinstance(condition, ColumnValues) for value in condition.values]
     if values:
         return [ColumnValues(column=conditions[0].column, values=tuple(sorted(set(values))))]
     windows: list[ColumnRange] = []
-    for one in sorted((one for one in conditions if isinstance(one, ColumnRange)), key=lambda one: one.start):
-        if windows and one.start <= windows[-1].end:
-            windows[-1] = windows[-1].model_copy(update={"end": max(windows[-1].end, one.end)})
+    ranges = [condition for condition in conditions if isinstance(condition, ColumnRange)]
+    for window in sorted(ranges, key=lambda window: window.start):
+        if windows and window.start <= windows[-1].end:
+            windows[-1] = windows[-1].model_copy(update={"end": max(windows[-1].end, window.end)})
         else:
-            windows.append(one)
+            windows.append(window)
     return list(windows)
 
 
-def _name_error(what: str, exc: ValidationError) -> ConfigurationError:
+def _name_error(subject: str, exc: ValidationError) -> ConfigurationError:
     reasons = "; ".join(
         value_problem(error["type"], error["msg"], error.get("ctx")) for error in exc.errors(include_input=False)
     )
-    return ConfigurationError(f"{what}: {reasons}")
+    return ConfigurationError(f"{subject}: {reasons}")

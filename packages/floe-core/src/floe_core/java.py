@@ -1,4 +1,4 @@
-"""Is there a Java that Spark can run on? Standard library only: `make` runs this file before anything is installed."""
+"""Find a Java that Spark can run on. Standard library only: `make` runs this file before anything is installed."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def java_executable() -> str | None:
 
 
 def java_version(executable: str) -> int | None:
-    """The major version, or None if the program does not answer like a Java."""
+    """The major version, or None if the program does not report one."""
     try:
         answer = subprocess.run(  # noqa: S603 - the path is the user's own Java
             [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if match is None:
         return None
-    major = int(found[1])
-    return int(found[2] or 0) if major == 1 else major
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major
 
 
 def java_problem() -> str | None:
-    """One sentence on what is wrong with Java here, or None."""
+    """Why Spark cannot run on this machine's Java, in one sentence, or None."""
     executable = java_executable()
     if executable is None:
         home = os.environ.get("JAVA_HOME")

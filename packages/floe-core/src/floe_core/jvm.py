@@ -1,4 +1,4 @@
-"""Every JVM artifact Floe asks for, pinned: the only place where their versions stand."""
+"""All JVM artifacts that Floe uses; their versions are pinned only here."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def iceberg_runtime(spark_version: str) -> str:
 
 
 def iceberg_aws_bundle() -> str:
-    """The coordinate of Iceberg's S3 files, of the version of the runtime for the Spark that is installed."""
+    """The coordinate of Iceberg's AWS bundle, in the version of the runtime for the installed Spark."""
     try:
         runtime = iceberg_runtime(version("pyspark"))
-    except PackageNotFoundError:  # asked without Spark: nothing will be fetched
+    except PackageNotFoundError:  # without Spark nothing is downloaded
         runtime = ICEBERG_RUNTIMES["4.1"]
     return f"org.apache.iceberg:iceberg-aws-bundle:{runtime.rpartition(':')[2]}"

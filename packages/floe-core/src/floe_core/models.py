@@ -1,4 +1,4 @@
-"""What Floe says about tables, snapshots and writes."""
+"""Data models of tables, snapshots and writes."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ class CommitStrategy(str, Enum):
     """How an append treats the manifests that the table already has.
 
     `FAST_APPEND` leaves them as they are: a quick commit. `MERGE` merges small ones: fewer manifests to read later.
+
+    Example:
+        >>> from floe_core import CommitStrategy
+        >>> snapshot = tables.write_data("bronze.orders", pa.table({"id": [1, 2]}), "append", CommitStrategy.MERGE)
+        >>> snapshot.count("added-records")
+        2
     """
 
     FAST_APPEND = "fast_append"
@@ -54,7 +60,15 @@ class CommitStrategy(str, Enum):
 
 
 class PartitionTransformType(str, Enum):
-    """The partition transforms of Iceberg's specification."""
+    """The partition transforms of Iceberg's specification.
+
+    Example:
+        >>> from floe_core import PartitionTransform, PartitionTransformType
+        >>> by_day = PartitionTransform(source_column="ordered_at", transform_type=PartitionTransformType.DAY)
+        >>> schema = pa.schema([("ordered_at", pa.timestamp("us", "UTC"))])
+        >>> [field.name for field in tables.create_table("bronze.orders", schema, partition_by=[by_day]).spec().fields]
+        ['ordered_at_day']
+    """
 
     IDENTITY = "identity"
     YEAR = "year"
@@ -136,12 +150,12 @@ class SnapshotInfo(_Record):
         return datetime.fromtimestamp(self.timestamp_ms / 1000, tz=timezone.utc)
 
     def count(self, key: str) -> int:
-        """A number of the summary, such as `added-records`; absent means 0."""
+        """A count in the summary, such as `added-records`; 0 if absent."""
         return int(self.summary.get(key, "0"))
 
 
 class MaterializationMetadata(_Record):
-    """What one materialization wrote; no snapshot only if nothing was committed."""
+    """What one materialization wrote; `snapshot_id` is None only if nothing was committed."""
 
     table: str
     num_rows: int = Field(ge=0)
@@ -152,7 +166,7 @@ class MaterializationMetadata(_Record):
 
 
 class SchemaDrift(_Record):
-    """How a table differs from what was declared for it; empty means not at all."""
+    """How a table differs from its declared schema; empty if it does not."""
 
     added: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -166,7 +180,7 @@ class SchemaDrift(_Record):
 
 
 class StorageErrorDetail(_Record):
-    """What the log keeps of a failure; the message for users is a sentence of its own."""
+    """A failure as data for the log, separate from the message for users."""
 
     error_type: str
     operation: str

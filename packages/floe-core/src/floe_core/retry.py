@@ -1,8 +1,8 @@
-"""Trying again, patiently and not for ever: what a server that is away for a moment asks of its callers.
+"""Retries with backoff, behind a circuit breaker, for a server that is briefly unavailable.
 
-Every call goes through a breaker. It is closed while the server answers; after as many calls in a row as the threshold
-says went without an answer, all their attempts used, it opens, and calls fail at once without being sent; after
-`max_wait_seconds` it lets one call through (half-open), whose outcome closes it or opens it again. Threads share it.
+The breaker is closed while the server answers. When `threshold` calls in a row have failed in all their attempts, it
+opens: calls fail at once without being sent. After `max_wait_seconds` it is half-open and lets one trial call through,
+whose outcome closes it or opens it again. Thread-safe.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class Breaker:
-    """Stops asking a server that does not answer. A threshold of 0 switches it off."""
+    """A circuit breaker for one server. A threshold of 0 disables it."""
 
     def __init__(
         self, server: str, threshold: int, recovery_seconds: float, is_failure: Callable[[BaseException], bool]
@@ -42,7 +42,7 @@ class Breaker:
         self._is_failure = is_failure
         self._lock = threading.Lock()
         self._trial = False
-        # It counts and keeps the time; it does not know about threads, so each of its steps is taken under the lock.
+        # It counts failures and keeps the time. It is not thread-safe: every use of it holds the lock.
         self._states = CircuitBreaker(
             failure_threshold=max(threshold, 1),
             recovery_timeout=recovery_seconds,
@@ -58,7 +58,7 @@ class Breaker:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Around one call: refused while the breaker is open, counted afterwards."""
+        """Around one call: refuse it while the breaker is open, else count its outcome."""
         if self._threshold == 0:
             yield
             return
@@ -68,8 +68,8 @@ class Breaker:
         except Exception as exc:
             self._leave(exc, trial=trial)
             raise
-        except BaseException:  # an interrupted call tells nothing about the server
-            self._give_up(trial)
+        except BaseException:  # an interrupted call says nothing about the server
+            self._end_trial(trial)
             raise
         self._leave(None, trial=trial)
 
@@ -80,8 +80,8 @@ class Breaker:
                 wait = max(self._states.open_remaining, 0.0)
                 when = f"in {wait:.0f} s" if wait >= 1 else "in a moment"
                 raise CatalogConnectionError(
-                    f"{self._server} did not answer {self._threshold} times in a row, so it is not asked now; Floe "
-                    f"asks again {when}. See that it runs and can be reached from here"
+                    f"{self._server} did not answer {self._threshold} times in a row, so no request was sent; Floe "
+                    f"tries again {when}. Check that it runs and is reachable from here"
                 )
             if state == STATE_HALF_OPEN:
                 self._trial = True
@@ -92,24 +92,24 @@ class Breaker:
         with self._lock:
             before = self._states.state
             late = exc is not None and before != STATE_CLOSED and not trial and self._is_failure(exc)
-            if not late:  # a call that began before the breaker opened must not put its end off
+            if not late:  # a call that began before the breaker opened must not extend its wait
                 self._states.__exit__(type(exc) if exc else None, exc, None)
             self._trial = self._trial and not trial
             after = self._states.state
         if before != after:
             note("circuit_breaker", server=self._server, before=before, after=after)
 
-    def _give_up(self, trial: bool) -> None:
+    def _end_trial(self, trial: bool) -> None:
         with self._lock:
             self._trial = self._trial and not trial
 
 
 class Retry:
-    """How calls to one server are repeated.
+    """Retries calls to one server.
 
     Args:
-        is_transient: May the same call succeed a moment later? What it says no to is raised at once.
-        retry_after: How many seconds the server asked to wait, if it did.
+        is_transient: Whether a retry of the same call may succeed; other errors are raised at once.
+        retry_after: The delay in seconds that the server requested, or None.
     """
 
     def __init__(
@@ -138,21 +138,21 @@ class Retry:
         settle: Callable[[Exception], Result | None] | None = None,
         may_repeat: Callable[[BaseException], bool] | None = None,
     ) -> Result:
-        """What `act` returns, in as many attempts as are configured.
+        """The result of `act`, in at most `max_attempts` attempts.
 
         Args:
-            settle: Asked before a repetition of what may have been done already, and once more when all else failed:
-                its answer, if it has one, is returned instead.
-            may_repeat: Which transient failures allow a repetition; by default all of them.
+            settle: Resolves the outcome of a failed attempt, which may have taken effect. Called before each retry, and
+                once more after the last attempt; its result, if not None, is returned.
+            may_repeat: Which transient failures are retried; by default all of them.
         """
         with self.breaker.guard():
-            return self._patiently(act, settle, may_repeat)
+            return self._with_retries(act, settle, may_repeat)
 
     def call_unguarded(self, act: Callable[[], Result]) -> Result:
-        """The same without the breaker, for what happens inside of a call that it guards already."""
+        """`call` without the breaker, for requests inside a call that the breaker already guards."""
         return self._retrying()(act)
 
-    def _patiently(
+    def _with_retries(
         self,
         act: Callable[[], Result],
         settle: Callable[[Exception], Result | None] | None,
@@ -161,9 +161,9 @@ class Retry:
         failures: list[Exception] = []
 
         def attempt() -> Result:
-            found = settle(failures[-1]) if failures and settle is not None else None
-            if found is not None:
-                return found
+            settled = settle(failures[-1]) if failures and settle is not None else None
+            if settled is not None:
+                return settled
             try:
                 return act()
             except Exception as exc:
@@ -173,27 +173,27 @@ class Retry:
         try:
             return self._retrying(may_repeat)(attempt)
         except Exception as exc:
-            # Any attempt without an answer may have been the one that did it.
-            if settle is not None and any(self._is_transient(one) for one in failures):
-                with suppress(Exception):  # what could not be done is what the caller must know
-                    found = settle(exc)
-                    if found is not None:
-                        return found
+            # Any attempt without a response may have taken effect.
+            if settle is not None and any(self._is_transient(failure) for failure in failures):
+                with suppress(Exception):  # the caller must see the original error
+                    settled = settle(exc)
+                    if settled is not None:
+                        return settled
             raise
 
     def once(self, act: Callable[[], Result]) -> Result:
-        """One attempt under the breaker, for what must never be repeated without looking."""
+        """One attempt under the breaker, for calls that must not be retried before their outcome is known."""
         with self.breaker.guard():
             return act()
 
     def _retrying(self, may_repeat: Callable[[BaseException], bool] | None = None) -> Retrying:
-        def is_repeated(exc: BaseException) -> bool:
+        def is_retried(exc: BaseException) -> bool:
             transient = self._is_transient(exc) and not isinstance(exc, FloeError)
             return transient and (may_repeat is None or may_repeat(exc))
 
         return Retrying(
-            retry=retry_if_exception(is_repeated),
-            stop=_Enough(self._config, self._retry_after),
+            retry=retry_if_exception(is_retried),
+            stop=_StopRetrying(self._config, self._retry_after),
             wait=self._wait,
             sleep=lambda seconds: _sleep(seconds),
             before_sleep=_note_retry,
@@ -201,12 +201,12 @@ class Retry:
         )
 
     def _wait(self, state: RetryCallState) -> float:
-        asked = self._retry_after(_failure(state))
-        return min(self._backoff(state), self._config.max_wait_seconds) if asked is None else asked
+        requested = self._retry_after(_failure(state))
+        return min(self._backoff(state), self._config.max_wait_seconds) if requested is None else requested
 
 
-class _Enough(stop_base):
-    """All attempts used, or the server wants to be left alone for longer than we may wait."""
+class _StopRetrying(stop_base):
+    """Stops after `max_attempts`, or when the server requests a delay longer than `max_wait_seconds`."""
 
     def __init__(self, config: RetryConfig, retry_after: Callable[[BaseException], float | None]) -> None:
         self._attempts = stop_after_attempt(config.max_attempts)
@@ -214,13 +214,13 @@ class _Enough(stop_base):
         self._retry_after = retry_after
 
     def __call__(self, state: RetryCallState) -> bool:
-        asked = self._retry_after(_failure(state))
-        return self._attempts(state) or (asked is not None and asked > self._longest)
+        requested = self._retry_after(_failure(state))
+        return self._attempts(state) or (requested is not None and requested > self._longest)
 
 
 def _failure(state: RetryCallState) -> BaseException:
     exc = state.outcome.exception() if state.outcome else None
-    assert exc is not None, "asked only after a failure"  # noqa: S101 - tenacity promises it
+    assert exc is not None, "called only after a failure"  # noqa: S101 - guaranteed by tenacity
     return exc
 
 

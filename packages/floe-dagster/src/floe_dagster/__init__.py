@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import floe_dagster._dagster  # noqa: F401 - refuses an unsupported Dagster before anything else is imported
+import floe_dagster._dagster  # noqa: F401 - rejects an unsupported Dagster release before any other import
 
 if TYPE_CHECKING:
     from floe_dagster.config import IcebergIOManagerConfig
@@ -22,7 +22,7 @@ __all__ = [
     "create_maintenance",
 ]
 
-# Imported when first used: Dagster's own processes need the storage alone, and neither PySpark nor PyIceberg.
+# Imported on first use: Dagster's own processes need only the storage, and neither PySpark nor PyIceberg.
 _MODULES = {
     "IcebergIOManager": "io_manager",
     "IcebergIOManagerConfig": "config",
@@ -38,5 +38,5 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return found
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value

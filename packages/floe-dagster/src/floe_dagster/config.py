@@ -24,9 +24,41 @@ __all__ = ["IcebergIOManagerConfig"]
 
 
 class IcebergIOManagerConfig(KnownArguments):
-    """Where the tables are, and what an IO manager does unless an asset says otherwise.
+    """A REST catalog and the defaults of an IO manager, for a Dagster project without floe.yaml.
 
-    Secrets may be references, `${env:NAME}` or `${file:path}`, which are read when the catalog is first asked.
+    Secrets may be references, `${env:NAME}` or `${file:path}`, which are resolved when the catalog is first used.
+
+    Args:
+        project: The name of the project, recorded in the tables that it owns.
+        catalog_uri: The address of the catalog.
+        allow_insecure: Allow `http://` to a catalog on another machine.
+        warehouse: The warehouse in the catalog.
+        catalog_type: `polaris`, or `rest` for another Iceberg REST catalog.
+        default_namespace: The namespace of assets whose key has no prefix.
+        ignore_key_prefix: Store all assets in `default_namespace`.
+        write_mode: `append`, `overwrite` or `upsert`. By default a partitioned asset replaces its partitions and others
+            append.
+        schema_evolution_enabled: Add the columns of the data to the table, and widen types.
+        column_projection_enabled: Apply the metadata `columns` of inputs.
+        auth: `oauth2`, or `none` if the catalog needs no token.
+        scope: The scope of the token.
+        client_id: The client id for OAuth2.
+        client_secret: The client secret for OAuth2.
+        token: A token, instead of a client id and secret.
+        retry: Retries and backoff of catalog operations.
+        storage: The storage, if the catalog does not vend credentials for the files.
+
+    Example:
+        >>> from floe_dagster import IcebergIOManager, IcebergIOManagerConfig
+        >>> config = IcebergIOManagerConfig(
+        ...     catalog_uri="https://polaris.example.com/api/catalog",
+        ...     warehouse="shop",
+        ...     client_id="dagster",
+        ...     client_secret="${env:POLARIS_SECRET}",
+        ...     write_mode="overwrite",
+        ... )
+        >>> IcebergIOManager.from_config(config).default_write_mode
+        'overwrite'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -76,7 +108,7 @@ class IcebergIOManagerConfig(KnownArguments):
                 access_delegation="none" if getattr(self.storage, "access_key_id", None) else "vended-credentials",
                 retry=self.retry,
             )
-            made = CompiledArtifacts(
+            artifacts = CompiledArtifacts(
                 name=self.project,
                 catalog=catalog,
                 tables={
@@ -88,8 +120,8 @@ class IcebergIOManagerConfig(KnownArguments):
             )
         except ValidationError as exc:
             reasons = "; ".join(
-                ": ".join([*map(str, one["loc"]), value_problem(one["type"], one["msg"], one.get("ctx"))])
-                for one in exc.errors(include_input=False, include_url=False)
+                ": ".join([*map(str, error["loc"]), value_problem(error["type"], error["msg"], error.get("ctx"))])
+                for error in exc.errors(include_input=False, include_url=False)
             )
             raise ConfigurationError(f"the configuration of the IO manager does not fit: {reasons}") from None
-        return made.at(root or Path.cwd())
+        return artifacts.at(root or Path.cwd())

@@ -1,4 +1,4 @@
-"""Dagster definitions on the lake that was compiled."""
+"""Dagster definitions on the compiled lake."""
 
 from __future__ import annotations
 
@@ -34,18 +34,34 @@ def create_definitions(
     enforcer: PolicyEnforcer | None = None,
     **others: Any,
 ) -> Definitions:
-    """Definitions whose assets are tables of the project's lake, with the job `floe_maintenance` to maintain them.
+    """Create Definitions whose assets are stored in the lake of a project, with the job `floe_maintenance`.
+
+    The project must be compiled, with `floe compile`.
 
     Args:
-        assets: What `Definitions(assets=…)` takes.
-        project: The folder of floe.yaml; without it, the current one or the nearest above.
-        resources: More resources, or others in place of `io_manager` and `lake`.
-        enforcer: Who agrees to how short maintenance keeps history; by default the floor of floe.yaml.
-        others: Anything else `Definitions` takes. Without an executor, steps run in one process and share one Spark.
+        assets: The assets, as `Definitions` takes them.
+        project: The folder that holds floe.yaml. By default the current one, or the nearest parent that holds one.
+        resources: Additional resources, or replacements of `io_manager` and `lake`.
+        enforcer: Validates the retention of each table. By default the floor in floe.yaml.
+        others: Other arguments of `Definitions`. By default the executor runs all steps in one process, with one Spark.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dagster import asset
+        >>> from floe_core import compile_project
+        >>> from floe_dagster import create_definitions
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> _ = compile_project(Path()).artifacts.write()
+        >>> @asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+        ... def orders() -> pa.Table:
+        ...     return pa.table({"id": [1, 2, 3]})
+        >>> definitions = create_definitions([orders])
+        >>> definitions.resolve_implicit_global_asset_job_def().execute_in_process().success
+        True
     """
     refuse_unknown("create_definitions", others, inspect.signature(Definitions).parameters)
     artifacts = CompiledArtifacts.load(_find(project), os.environ.get("FLOE_ENV") or None)
-    artifacts.protect_secrets()  # what assets log is stored by Dagster, maybe before anything connects
+    artifacts.protect_secrets()  # Dagster stores what assets log, possibly before any connection is made
     if is_stale(artifacts):
         warnings.warn(f"{SPEC_FILE} changed after it was compiled; take it in with: floe compile", stacklevel=2)
     listed = list(assets)
@@ -57,7 +73,25 @@ def create_definitions(
 
 
 def create_iceberg_resources(artifacts: CompiledArtifacts) -> dict[str, Any]:
-    """`io_manager` and `lake` for Definitions of your own, and `mem_io_manager` for outputs that are no assets."""
+    """Create the resources `io_manager` and `lake`, and `mem_io_manager` for outputs that are not assets.
+
+    Args:
+        artifacts: The compiled project. It must be written, with `floe compile` or `artifacts.write()`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dagster import asset, materialize
+        >>> from floe_core import compile_project
+        >>> from floe_dagster import create_iceberg_resources
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> artifacts = compile_project(Path()).artifacts
+        >>> _ = artifacts.write()
+        >>> @asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+        ... def orders() -> pa.Table:
+        ...     return pa.table({"id": [1, 2, 3]})
+        >>> materialize([orders], resources=create_iceberg_resources(artifacts)).success
+        True
+    """
     lake = LakeResource(project=str(artifacts.root), environment=artifacts.environment)
     return {"io_manager": IcebergIOManager(lake=lake), "lake": lake, "mem_io_manager": mem_io_manager}
 
@@ -82,38 +116,38 @@ def _has_contract(folder: Path, environment: str | None) -> bool:
 
 
 def _add_maintenance(others: dict[str, Any], maintenance: Definitions) -> None:
-    """Beside the user's own jobs and schedules, unless one of these jobs has the name."""
+    """Add the maintenance job and its schedule, unless the user has a job of that name."""
     jobs = list(others.get("jobs") or ())
-    if all(one.name != MAINTENANCE_JOB for one in jobs):
+    if all(job.name != MAINTENANCE_JOB for job in jobs):
         others["jobs"] = [*jobs, *(maintenance.jobs or ())]
         others["schedules"] = [*(others.get("schedules") or ()), *(maintenance.schedules or ())]
 
 
 def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources: Mapping[str, Any]) -> None:
-    """Two assets on one table would overwrite each other; an unsaid write mode may surprise."""
+    """Refuse two assets on one table, which would overwrite each other; warn where the write mode is implicit."""
     owners: dict[tuple[Hashable, str], str] = {}
-    for one in stored_assets(assets, artifacts, resources):
-        # Spark does not tell `Orders` from `orders`.
-        other = owners.setdefault((_lake_of(one.manager), one.table.full_name.lower()), one.name)
-        if other != one.name:
-            raise shared_table(one.table, other, one.name)
-        if one.spec.partitions_def is not None:
-            partitioning(one.spec.partitions_def, one.options.partition_expr, one.name)
-        elif one.options.write_mode is None and one.manager.default_write_mode is None:
+    for stored in stored_assets(assets, artifacts, resources):
+        # Spark does not distinguish `Orders` from `orders`.
+        other = owners.setdefault((_lake_of(stored.manager), stored.table.full_name.lower()), stored.name)
+        if other != stored.name:
+            raise shared_table(stored.table, other, stored.name)
+        if stored.spec.partitions_def is not None:
+            partitioning(stored.spec.partitions_def, stored.options.partition_expr, stored.name)
+        elif stored.options.write_mode is None and stored.manager.default_write_mode is None:
             warnings.warn(
-                f"asset {one.name} says no write_mode, so each materialization appends to '{one.table}'; say "
+                f"asset {stored.name} says no write_mode, so each materialization appends to '{stored.table}'; say "
                 f'metadata={{"write_mode": "append"}} or "overwrite"',
                 stacklevel=3,
             )
 
 
 def _lake_of(manager: IcebergIOManager) -> Hashable:
-    """What distinguishes lakes that are not opened yet, as the IO manager does: one project and environment is one."""
+    """The identity of a lake that is not open yet: its project and environment, or the object itself."""
     lake = manager.lake
     if manager.table_manager is None and isinstance(lake, LakeResource):
         return str(Path(_value(lake.project) or "").resolve()), _value(lake.environment)
     return id(lake if manager.table_manager is None else manager.table_manager)
 
 
-def _value(said: str | None) -> str | None:
-    return said.get_value() if isinstance(said, EnvVar) else said
+def _value(setting: str | None) -> str | None:
+    return setting.get_value() if isinstance(setting, EnvVar) else setting

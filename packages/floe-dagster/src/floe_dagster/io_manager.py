@@ -1,6 +1,6 @@
 """IcebergIOManager: the value of an asset is the content of its table."""
 
-# No postponed annotations here: Dagster looks at those of the class while it is made.
+# No postponed annotations here: Dagster inspects those of the class when it is defined.
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -58,13 +58,43 @@ __all__ = ["IcebergIOManager"]
 
 
 class IcebergIOManager(KnownArguments, ConfigurableIOManager):
-    """Stores what assets return as Iceberg tables, and reads it back as what their consumers ask for.
+    """Stores the values of assets in Iceberg tables, and loads them in the type of the input that reads them.
 
-    Assets return Spark, pandas and polars frames, Arrow tables and readers; inputs arrive as they are annotated. Where
-    they are not, they are lazy Spark frames, or Arrow tables if there is only a `table_manager`. A partitioned asset
-    replaces its own partitions; an unpartitioned one appends unless its metadata says `write_mode: overwrite`.
+    Assets return Spark, pandas and polars frames, Arrow tables and readers. An input without an annotation is a lazy
+    Spark frame, or an Arrow table if only a `table_manager` is given. A partitioned asset replaces its own partitions;
+    an unpartitioned asset appends unless its metadata says `write_mode: overwrite`.
 
-    The fields are defaults: the metadata of an asset goes over them, and the configuration of a run over both.
+    The arguments are defaults: the metadata of an asset overrides them, and the configuration of a run overrides both.
+
+    Args:
+        lake: A LakeResource, or an open Lake.
+        table_manager: An IcebergTableManager, instead of a lake.
+        default_write_mode: `append`, `overwrite` or `upsert`.
+        default_namespace: The namespace of assets whose key has no prefix. By default that of the project.
+        ignore_key_prefix: Store all assets in the default namespace. By default as the project is set.
+        schema_evolution_enabled: Add the columns of the data to the table, and widen types.
+        evolve_partitions: Change the partitioning of an existing table to that of its asset.
+        column_projection_enabled: Apply the metadata `columns` of inputs.
+        table_properties: The properties of tables that a write creates.
+        commit_strategy: `fast_append` or `merge`.
+        branch: The branch to write to and to read from. By default main.
+        allow_empty: Allow an overwrite of a whole table without rows.
+        preview_rows: The number of rows that the UI shows; 0 for none.
+        take_over: Write to tables that belong to another asset or project, and own them from then on.
+
+    Example:
+        >>> from dagster import asset, materialize
+        >>> from floe_dagster import IcebergIOManager
+        >>> @asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+        ... def orders() -> pa.Table:
+        ...     return pa.table({"id": [1, 2, 3]})
+        >>> @asset(key_prefix="gold", metadata={"write_mode": "overwrite"})
+        ... def totals(orders: pa.Table) -> pa.Table:
+        ...     return pa.table({"orders": [orders.num_rows]})
+        >>> materialize([orders, totals], resources={"io_manager": IcebergIOManager(table_manager=tables)}).success
+        True
+        >>> tables.scan("gold.totals").to_arrow().to_pylist()
+        [{'orders': 3}]
     """
 
     lake: ResourceDependency[Any] = None  # type: ignore[assignment]  # LakeResource(project=…), or an open Lake
@@ -83,7 +113,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     take_over: bool = False
 
     _opened: Lake | None = PrivateAttr(default=None)
-    # The assets by table, of one run and its job.
+    # Cache: run id, job, and the assets of that run by table.
     _visible: tuple[str, Any, Mapping[str, Sequence[str]]] | None = PrivateAttr(default=None)
 
     @classmethod
@@ -116,8 +146,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
 
     @contextmanager
     def yield_for_execution(self, context: InitResourceContext) -> Iterator["IcebergIOManager"]:
-        with run_trace(context, lambda: artifacts_of(self._lake)), super().yield_for_execution(context) as made:
-            yield made
+        with run_trace(context, lambda: artifacts_of(self._lake)), super().yield_for_execution(context) as manager:
+            yield manager
 
     @property
     def _lake(self) -> Lake:
@@ -152,16 +182,16 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         target = None if partitions is None else Target(self._lake.tables.find_table(identifier))
         request = self._request(context, data, options, partitions, keys, target)
         if self.evolve_partitions if options.evolve_partitions is None else options.evolve_partitions:
-            self._follow(request, partitions)
-            target = None  # it may have changed
+            self._evolve_partitions(request, partitions)
+            target = None  # the partitioning may have changed
         if kind is Kind.SPARK:
             result = self._lake.write_request(data, request, target)
         else:
             result = self._lake.tables.write(request, data, target)
-        self._tell(context, request, result, options, keys)
+        self._report(context, request, result, options, keys)
 
-    def _follow(self, request: WriteRequest, partitions: Partitioning | None) -> None:
-        """Partition what is written from now on as the asset is; a table that the write creates is anyway."""
+    def _evolve_partitions(self, request: WriteRequest, partitions: Partitioning | None) -> None:
+        """Give an existing table the partitioning of the asset; a table that the write creates gets it anyway."""
         tables, identifier = self._lake.tables, request.identifier
         table = tables.find_table(identifier)
         if table is None:
@@ -169,8 +199,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if request.check is not None:
             request.check(table)
         transforms = partitions.transforms(table.schema()) if partitions is not None else []
-        known = {one.name.lower() for one in table.schema().fields}
-        if all(one.source_column.lower() in known for one in transforms):  # else the write adds the column
+        known = {field.name.lower() for field in table.schema().fields}
+        if all(transform.source_column.lower() in known for transform in transforms):  # else the write adds the column
             tables.evolve_partitions(identifier, transforms)
 
     def _refuse_shared(self, context: OutputContext, identifier: TableIdentifier) -> None:
@@ -184,31 +214,31 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         """The assets that this run can see, by their tables in this lake. The map is built once per run."""
         if step is None:
             return {}
-        kept = self._visible
-        if kept is None or kept[0] != step.run_id or kept[1] is not step.job_def:
-            found: dict[str, list[str]] = {}
+        cached = self._visible
+        if cached is None or cached[0] != step.run_id or cached[1] is not step.job_def:
+            assets: dict[str, list[str]] = {}
             for key, manager, metadata in visible_assets(step):
                 known = isinstance(manager, IcebergIOManager) and self._has_tables_of(manager)
                 table = manager._place_of(key, metadata) if known else None  # noqa: SLF001 - of the same class
                 if table is not None:
                     # Spark does not distinguish `Orders` from `orders`.
-                    found.setdefault(table.full_name.lower(), []).append(key.to_user_string())
-            self._visible = kept = (step.run_id, step.job_def, found)
-        return kept[2]
+                    assets.setdefault(table.full_name.lower(), []).append(key.to_user_string())
+            self._visible = cached = (step.run_id, step.job_def, assets)
+        return cached[2]
 
     def _has_tables_of(self, other: "IcebergIOManager") -> bool:
-        """Do both store in the same tables? Another lake is not opened to find out."""
+        """Whether both managers store in the same lake. Another lake is not opened to find out."""
         if self.table_manager is not None:
             return other.table_manager is self.table_manager
         return other.table_manager is None and other._lake is self._lake  # noqa: SLF001 - of the same class
 
     def _place_of(self, key: AssetKey, metadata: Mapping[str, Any]) -> TableIdentifier | None:
-        """The table of an asset; None if its options are wrong, for which it is refused when it is written."""
+        """The table of an asset; None if its options are invalid, which its own write reports."""
         with suppress(ConfigurationError):
             return table_of(key.path, output_options(metadata, key.to_user_string()), self.naming)
         return None
 
-    def _tell(
+    def _report(
         self,
         context: OutputContext,
         request: WriteRequest,
@@ -216,7 +246,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         options: OutputOptions,
         keys: Sequence[str],
     ) -> None:
-        """Tell Dagster what was written. It is: nothing here may fail the step, which would write it again."""
+        """Report the write to Dagster. The rows are committed: a failure here would make a retry write them again."""
         step, asset, snapshot_id = step_of(context), _asset_of(context), str(result.snapshot.snapshot_id)
         if result.deduplicated:
             context.log.warning(
@@ -235,7 +265,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
                 declared=context.definition_metadata,
                 keys=keys,
             )
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the rows are there
+        except Exception as exc:  # noqa: BLE001 - the rows are committed, whatever fails here
             context.log.warning(
                 f"{asset} is written (snapshot {snapshot_id}), and could not be described: {type(exc).__name__}: {exc}"
             )
@@ -281,14 +311,14 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             check=_checks(
                 None if take_over else owner.refuse_others(identifier, how_to_take_over(context)),
                 partitions.refuse_without_columns(identifier, branch) if partitions is not None else None,
-                cursors.still_there(sources, _asset_of(context), branch) if sources else None,
+                cursors.refuse_concurrent_consumer(sources, _asset_of(context), branch) if sources else None,
             ),
             marks=owner.marks(take_over=take_over),
             sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
         )
 
     def _strategy(self, options: OutputOptions, mode: WriteMode) -> CommitStrategy | None:
-        """What the asset asks for; the manager's own default is for the assets that append."""
+        """The strategy of the asset; the manager's default applies to appends only."""
         if options.commit_strategy is not None or self.commit_strategy is None or mode is not WriteMode.APPEND:
             return options.commit_strategy
         return choice(CommitStrategy, self.commit_strategy, "commit_strategy")
@@ -303,11 +333,11 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     def _layout(
         self, target: Target | None, data: Any, partitions: Partitioning | None, keys: Sequence[str], asset: str
     ) -> Sequence[PartitionTransform]:
-        """The hidden partitioning of a table that is not there yet; it depends on the types of the columns."""
+        """The hidden partitioning of a table that does not exist yet; it depends on the types of the columns."""
         if partitions is None or target is None:
             return ()
         if target.table is not None and isinstance(data, ArrowSource) and data.untyped:
-            known = target.table.schema()  # columns of NULLs alone take their types from the table
+            known = target.table.schema()  # all-NULL columns take their types from the table
         elif isinstance(data, ArrowSource):
             known = to_iceberg_schema(data.schema_for(None))
         else:
@@ -320,8 +350,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     def load_input(self, context: InputContext) -> Any:
         asset = _asset_of(context)
         name = context.name if context.has_input_name else asset
-        unsaid = Kind.SPARK if self.table_manager is None else Kind.ARROW  # tables alone start no Spark
-        kind = kind_of_annotation(_annotation_of(context), name, unsaid=unsaid)
+        default = Kind.SPARK if self.table_manager is None else Kind.ARROW  # a table_manager alone starts no Spark
+        kind = kind_of_annotation(_annotation_of(context), name, default=default)
         upstream = context.upstream_output
         options = input_options(
             upstream.definition_metadata if upstream is not None else None, context.definition_metadata, asset
@@ -332,11 +362,11 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         identifier = table_of(context.asset_key.path, options, self.naming)
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
-        if options.is_now and not options.since:  # where the asset is written is where it is read
+        if options.is_now and not options.since:  # read the branch that the asset is written to
             options = options.model_copy(update={"ref": options.branch or self.branch})
         if options.since:
             return self._read_since(context, kind, identifier, options, keys)
-        if partitions is not None and not keys:  # such as the day before the first day
+        if partitions is not None and not keys:  # mapped to no partition, such as the day before the first
             return self._no_rows(kind, identifier, options)
         return self._read(context, kind, identifier, options, partitions.slice(keys) if partitions else None)
 
@@ -348,12 +378,12 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         options: InputOptions,
         within: TableSlice | None,
     ) -> Any:
-        said = options.model_dump(include={"columns", "row_filter", "snapshot_id", "as_of", "ref"})
+        arguments = options.model_dump(include={"columns", "row_filter", "snapshot_id", "as_of", "ref"})
         if kind is Kind.SPARK:
-            found = self._lake.reading(identifier, slice=within, **said)
-            has_read(step_of(context), identifier, found.snapshot_id)
-            return found.frame
-        scan = self._lake.tables.scan(identifier, **said)
+            reading = self._lake.reading(identifier, slice=within, **arguments)
+            has_read(step_of(context), identifier, reading.snapshot_id)
+            return reading.frame
+        scan = self._lake.tables.scan(identifier, **arguments)
         if within is not None:
             scan = scan.filter(slice_filter(within, scan.update(selected_fields=("*",)).projection()))
         head = scan.snapshot()
@@ -363,7 +393,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     def _read_since(
         self, context: InputContext, kind: Kind, identifier: TableIdentifier, options: InputOptions, keys: Sequence[str]
     ) -> Any:
-        """What was appended after what this asset consumed last; the first time, everything."""
+        """The rows appended since the snapshot that this asset consumed last; all rows the first time."""
         tables, step = self._lake.tables, step_of(context)
         refuse_past({"snapshot_id": options.snapshot_id, "as_of": options.as_of, "ref": options.ref})
         _refuse_some_partitions(context, keys)
@@ -373,13 +403,15 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if head is None:
             return self._no_rows(kind, identifier, options)
         if since is None:
-            # At this snapshot and no other: what comes later is for the next run.
+            # Pinned to this snapshot: later appends are for the next run.
             now = options.model_copy(update={"snapshot_id": head.snapshot_id})
             return self._read(context, kind, identifier, now, None)
         if kind is Kind.SPARK:
-            found = self._lake.reading(identifier, columns=options.columns, row_filter=options.row_filter, since=since)
-            has_read(step, identifier, found.snapshot_id)
-            return found.frame
+            reading = self._lake.reading(
+                identifier, columns=options.columns, row_filter=options.row_filter, since=since
+            )
+            has_read(step, identifier, reading.snapshot_id)
+            return reading.frame
         has_read(step, identifier, head.snapshot_id)
         changes = tables.scan_changes(
             identifier, since=since, until=head.snapshot_id, columns=options.columns, row_filter=options.row_filter
@@ -387,7 +419,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         return from_scan(kind, changes)
 
     def _consumer(self, context: InputContext) -> cursors.Consumer:
-        """The asset that the step makes, and where it is kept: rows and cursor must come in one commit."""
+        """The asset that the step makes, and its table: rows and cursor must be written in one commit."""
         step, name = step_of(context), context.name if context.has_input_name else "input"
         keys = sorted(step.get_output_asset_keys()) if step is not None else []
         if len(keys) != 1 or len(step.step.step_outputs) != 1:
@@ -415,7 +447,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         )
 
     def _no_rows(self, kind: Kind, identifier: TableIdentifier, options: InputOptions) -> Any:
-        """The table's columns without a row; nothing at all if there is no table yet."""
+        """An empty value with the table's columns; without columns if the table does not exist yet."""
         if not self._lake.tables.table_exists(identifier):
             return nothing(kind, lambda: self._lake.spark)
         if kind is Kind.SPARK:
@@ -424,12 +456,12 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
 
 
 def _checks(*checks: Callable[[Table], None] | None) -> Callable[[Table], None]:
-    """All of them, one after the other."""
+    """One check that runs all of these in order."""
 
     def check(table: Table) -> None:
-        for one in checks:
-            if one is not None:
-                one(table)
+        for part in checks:
+            if part is not None:
+                part(table)
 
     return check
 
@@ -437,15 +469,15 @@ def _checks(*checks: Callable[[Table], None] | None) -> Callable[[Table], None]:
 def _asset_of(context: InputContext | OutputContext) -> str:
     if context.has_asset_key:
         return str(context.asset_key.to_user_string())
-    what = "output" if isinstance(context, OutputContext) else "input"
+    role = "output" if isinstance(context, OutputContext) else "input"
     raise ConfigurationError(
-        f"{what} {context.name!r} of op {context.op_def.name!r} is no asset, so it has no table; give it an IO manager "
+        f"{role} {context.name!r} of op {context.op_def.name!r} is no asset, so it has no table; give it an IO manager "
         f'of its own, such as Out(io_manager_key="mem_io_manager")'
     )
 
 
 def _annotation_of(context: InputContext) -> Any:
-    """The type annotation of the input; None where the context was built for the asset alone, without an op."""
+    """The type annotation of the input; None if the context was built without an op."""
     try:
         return context.dagster_type.typing_type
     except DagsterInvariantViolationError:
@@ -469,7 +501,7 @@ def _partitions_of(
 
 
 def _refuse_some_partitions(context: InputContext, keys: Sequence[str]) -> None:
-    """What is appended to partitions that are not read would never be read: the cursor passes it."""
+    """Refuse `since` on some partitions only: the cursor would skip rows appended to the others."""
     if not context.has_asset_partitions:
         return
     step = step_of(context)

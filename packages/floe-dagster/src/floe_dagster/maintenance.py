@@ -1,6 +1,6 @@
-"""Maintenance as a Dagster job: what is done to the table of an asset is an observation of that asset."""
+"""Maintenance as a Dagster job: each maintained table of an asset is recorded as an observation of that asset."""
 
-# No postponed annotations here: Dagster looks at those of the op while it is made.
+# No postponed annotations here: Dagster inspects those of the op when it is defined.
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,17 +63,29 @@ __all__ = [
 MAINTENANCE_JOB = "floe_maintenance"
 _SCHEDULE = "floe_maintenance_schedule"
 _OP = "floe_maintain"
-# Who agrees to the retention of a job, by its op: Dagster builds the job again when definitions are merged.
+# The policy enforcer of each job, keyed by its op: Dagster rebuilds the job when definitions are merged.
 _ENFORCERS: WeakKeyDictionary[NodeDefinition, PolicyEnforcer] = WeakKeyDictionary()
-# For so long, what other runs do is taken as it was.
+# How long the list of other runs in progress is cached.
 _FRESH_SECONDS = 2.0
-# Characters of a reason.
-_LONGEST = 1000
-_LISTED = 100  # files that were not removed, in the metadata of an asset
+_MAX_REASON = 1000  # characters
+_MAX_NOT_REMOVED = 100  # files listed in the metadata of an observation
 
 
 class MaintenanceOptions(KnownArguments, Config):
-    """What one run of the job is about. ops: {floe_maintain: {config: {namespaces: [bronze]}}}"""
+    """The configuration of a run of the job `floe_maintenance`, for its op `floe_maintain`.
+
+    Args:
+        tables: The tables to maintain, such as `bronze.orders`. By default those of `namespaces`, or all tables.
+        namespaces: Maintain the tables in these namespaces and below.
+        only: The steps to run. By default all.
+
+    Example:
+        >>> from dagster import RunConfig
+        >>> from floe_dagster import MaintenanceOptions
+        >>> config = RunConfig(ops={"floe_maintain": MaintenanceOptions(namespaces=["bronze"], only=["expire"])})
+        >>> config.to_config_dict()["ops"]["floe_maintain"]["config"]["namespaces"]
+        ['bronze']
+    """
 
     tables: list[str] = Field(default=[], description="such as bronze.orders; with no namespaces either: all tables")
     namespaces: list[str] = Field(default=[], description="the tables in these, and below")
@@ -82,7 +94,7 @@ class MaintenanceOptions(KnownArguments, Config):
 
 @dataclass(frozen=True)
 class StoredAsset:
-    """An asset that an IcebergIOManager keeps, and where."""
+    """An asset that an IcebergIOManager stores, and its table."""
 
     spec: AssetSpec
     manager: IcebergIOManager
@@ -97,7 +109,7 @@ class StoredAsset:
 def stored_assets(
     assets: Iterable[Any], artifacts: CompiledArtifacts, resources: Mapping[str, Any]
 ) -> Iterator[StoredAsset]:
-    """The assets that are kept in tables."""
+    """The assets that are stored in tables by an IcebergIOManager."""
     for definition in assets:
         if not isinstance(definition, AssetsDefinition) or not definition.is_executable:
             continue
@@ -106,10 +118,12 @@ def stored_assets(
             if not isinstance(manager, IcebergIOManager) or not is_stored(definition, spec.key):
                 continue
             options = output_options(spec.metadata, spec.key.to_user_string())
-            said = manager.default_namespace
-            said = said.get_value() if isinstance(said, EnvVar) else said
+            namespace = manager.default_namespace
+            namespace = namespace.get_value() if isinstance(namespace, EnvVar) else namespace
             ignored, tables = manager.ignore_key_prefix, artifacts.tables
-            naming = Naming(said or tables.default_namespace, tables.ignore_key_prefix if ignored is None else ignored)
+            naming = Naming(
+                namespace or tables.default_namespace, tables.ignore_key_prefix if ignored is None else ignored
+            )
             yield StoredAsset(spec, manager, options, table_of(spec.key.path, options, naming))
 
 
@@ -120,21 +134,36 @@ def create_maintenance(
     resources: Mapping[str, Any],
     enforcer: PolicyEnforcer | None = None,
 ) -> Definitions:
-    """The job `floe_maintenance`, and its schedule if floe.yaml has one, to merge with Definitions of your own.
+    """Create the job `floe_maintenance`, and its schedule if floe.yaml has one, to merge with other Definitions.
 
     Args:
-        assets: Those that are observed; what is done to the other tables of the catalog stands in the log of the run.
-        resources: Those of the Definitions. The job needs one of them, `lake`.
-        enforcer: Who agrees to how short history is kept; by default the floor of floe.yaml.
+        artifacts: The compiled project.
+        assets: The assets whose tables are observed. Maintenance of other tables of the catalog is only logged.
+        resources: The resources of the Definitions. The job needs `lake`.
+        enforcer: Validates the retention of each table. By default the floor in floe.yaml.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dagster import Definitions
+        >>> from floe_core import compile_project
+        >>> from floe_dagster import create_iceberg_resources, create_maintenance
+        >>> _ = Path("floe.yaml").write_text("{name: shop, maintenance: {schedule: '0 3 * * *'}}")
+        >>> artifacts = compile_project(Path()).artifacts
+        >>> resources = create_iceberg_resources(artifacts)
+        >>> maintenance = create_maintenance(artifacts, [], resources=resources)
+        >>> definitions = Definitions.merge(Definitions(resources=resources), maintenance)
+        >>> definitions.resolve_schedule_def("floe_maintenance_schedule").cron_schedule
+        '0 3 * * *'
     """
-    own = [one for one in stored_assets(assets, artifacts, resources) if _is_in(one.manager, resources.get("lake"))]
-    made = _job({one.spec.key: one.table for one in own}, enforcer)
+    lake = resources.get("lake")
+    own = [stored for stored in stored_assets(assets, artifacts, resources) if _may_store_in(stored.manager, lake)]
+    made = _job({stored.spec.key: stored.table for stored in own}, enforcer)
     cron = artifacts.maintenance.schedule
     return Definitions(jobs=[made], schedules=[] if cron is None else [_schedule(made, cron)])
 
 
-def _is_in(manager: IcebergIOManager, lake: Any) -> bool:
-    """Is it this lake that the manager keeps its assets in? Only another project is known not to be."""
+def _may_store_in(manager: IcebergIOManager, lake: Any) -> bool:
+    """Whether the manager may store its assets in this lake: no only if its project or environment differs."""
     here, there = _project_of(lake), _project_of(manager.lake)
     return here is None or there is None or here == there
 
@@ -166,7 +195,7 @@ def _schedule(made: JobDefinition, cron: str) -> ScheduleDefinition:
 
 
 def _job(tables: Mapping[AssetKey, TableIdentifier], enforcer: PolicyEnforcer | None) -> JobDefinition:
-    # Without an output, and so without an IO manager; Dagster takes an annotation with None for one.
+    # No output, and so no IO manager; Dagster treats a return annotation of None as an output.
     @op(name=_OP, out={}, required_resource_keys={"lake"})
     def floe_maintain(context: OpExecutionContext, config: MaintenanceOptions):  # type: ignore[no-untyped-def]
         """Compacts, expires and cleans up tables, each as its policy says; what fails does not stop the others."""
@@ -183,10 +212,10 @@ def _job(tables: Mapping[AssetKey, TableIdentifier], enforcer: PolicyEnforcer | 
 
 
 def enforcer_of(definitions: Definitions) -> PolicyEnforcer | None:
-    """Who the maintenance job of these definitions asks; None where it has the floor of floe.yaml, or none."""
-    for one in definitions.jobs or ():
-        if isinstance(one, JobDefinition) and one.name == MAINTENANCE_JOB:
-            return next((_ENFORCERS[node] for node in one.graph.node_defs if node in _ENFORCERS), None)
+    """The enforcer of the maintenance job of these definitions; None if it has none of its own, or there is no job."""
+    for definition in definitions.jobs or ():
+        if isinstance(definition, JobDefinition) and definition.name == MAINTENANCE_JOB:
+            return next((_ENFORCERS[node] for node in definition.graph.node_defs if node in _ENFORCERS), None)
     return None
 
 
@@ -206,15 +235,15 @@ class _Run:
         self._assets = {table: key for key, table in tables.items()}
         self._maintenance = Maintenance(lake, enforcer=enforcer, busy=self._busy, watch=self._watch)
         self._in_progress: list[tuple[DagsterRun, set[AssetKey]]] = []
-        self._looked_at = float("-inf")
+        self._refreshed_at = float("-inf")
         # Data files before and after compaction.
         self._files: dict[TableIdentifier, tuple[int, int]] = {}
 
     def maintain(self, config: MaintenanceOptions) -> Iterator[AssetObservation]:
-        """Each observation when its table is done: what is logged otherwise is lost if the op fails in the end."""
-        steps = [choice(Step, one, "only") for one in config.only] or list(Step)
-        names = [TableIdentifier.from_string(one) for one in config.tables]
-        namespaces = [Namespace.from_string(one) for one in config.namespaces]
+        """Yields each observation when its table is done, so that none is lost if the op fails at the end."""
+        steps = [choice(Step, name, "only") for name in config.only] or list(Step)
+        names = [TableIdentifier.from_string(name) for name in config.tables]
+        namespaces = [Namespace.from_string(name) for name in config.namespaces]
         identifiers = self._maintenance.tables(names, namespaces)
         failed: list[TableOutcome] = []
         for outcome in self._maintenance.run(identifiers, steps):
@@ -225,16 +254,16 @@ class _Run:
             if outcome.outcome is Outcome.FAILED or outcome.refused:
                 failed.append(outcome)
         if failed:
-            told = "\n".join(f"{one.table}: {_reason(one)}" for one in failed)
-            raise Failure(f"{len(failed)} of {len(identifiers)} tables could not be maintained:\n{told}")
+            reasons = "\n".join(f"{outcome.table}: {_reason(outcome)}" for outcome in failed)
+            raise Failure(f"{len(failed)} of {len(identifiers)} tables could not be maintained:\n{reasons}")
 
-    # Tables that are written right now ------------------------------------------------------------------------------
+    # Tables being written -------------------------------------------------------------------------------------------
 
     def _busy(self, identifier: TableIdentifier, table: Table) -> str | None:
-        """Who writes to the table right now, in a sentence."""
+        """Why the table is skipped: the write or run that is changing it. None if there is none."""
         longest = self._lake.artifacts.maintenance.longest_job
         since = datetime.now(timezone.utc) - longest
-        staged = [one for one in staged_since(table) if one > since]
+        staged = [began for began in staged_since(table) if began > since]
         if staged:
             return f"a write that began at {staged[0].isoformat(timespec='seconds')} is staged on a branch"
         instance = self._context.instance
@@ -242,67 +271,69 @@ class _Run:
             for key in sorted(unwritten):
                 if self._table_of(key) != identifier:
                     continue
-                told = f"run {run.run_id[:8]} is materializing {key.to_user_string()}"
+                reason = f"run {run.run_id[:8]} is materializing {key.to_user_string()}"
                 if not _is_silent(instance, run, since):
-                    return told
+                    return reason
                 self._context.log.warning(
-                    f"{told} as far as Dagster knows, and has logged nothing for {duration_text(longest)} "
+                    f"{reason} as far as Dagster knows, and has logged nothing for {duration_text(longest)} "
                     f"(maintenance.longest_job): it is taken for dead"
                 )
         return None
 
     def _others(self) -> list[tuple[DagsterRun, set[AssetKey]]]:
-        """The other runs in progress and what they have still to write; looked up anew after a few seconds."""
-        if time.monotonic() > self._looked_at + _FRESH_SECONDS:
+        """The other runs in progress and the assets they have still to write, cached for `_FRESH_SECONDS`."""
+        if time.monotonic() > self._refreshed_at + _FRESH_SECONDS:
             instance = self._context.instance
             runs = instance.get_runs(filters=RunsFilter(statuses=list(IN_PROGRESS_RUN_STATUSES)))
             self._in_progress = [(run, _unwritten(instance, run)) for run in runs if run.run_id != self._context.run_id]
-            self._looked_at = time.monotonic()
+            self._refreshed_at = time.monotonic()
         return self._in_progress
 
     def _table_of(self, key: AssetKey) -> TableIdentifier | None:
-        """The table of an asset; of one that is not of these definitions, the one that its key says."""
+        """The table of an asset; for an asset outside these definitions, the table that its key maps to."""
         if key in self._tables:
             return self._tables[key]
         with suppress(ConfigurationError):
             return Naming(self._lake.default_namespace, self._lake.ignore_key_prefix).table(key.path)
         return None
 
-    # What is told ---------------------------------------------------------------------------------------------------
+    # Logs and metadata ----------------------------------------------------------------------------------------------
 
     def _watch(self, progress: Progress) -> None:
-        told = f"{progress.table}: {progress.step.step.value}"
+        step = f"{progress.table}: {progress.step.step.value}"
         if progress.report is None:
-            self._context.log.info(f"{told} begins: {progress.step.reason}")
+            self._context.log.info(f"{step} begins: {progress.step.reason}")
             return
-        self._context.log.info(f"{told} done: {progress.report.told()}")
+        self._context.log.info(f"{step} done: {progress.report.summary()}")
         if isinstance(progress.report, CompactReport):
-            with suppress(FloeError):  # it is compacted; the numbers are all that is missing
+            with suppress(FloeError):  # the table is compacted; only the file counts are missing
                 self._count(progress.table, progress.report)
 
     def _count(self, identifier: TableIdentifier, report: CompactReport) -> None:
-        """Now, because a later step may expire the snapshot."""
-        made = self._lake.tables.load_table(identifier).snapshot_by_id(report.snapshot_id or -1)
-        if made is not None and made.summary is not None:
-            after = int(made.summary.additional_properties.get("total-data-files", 0))
+        """Record the number of data files now: a later step may expire the snapshot."""
+        snapshot = self._lake.tables.load_table(identifier).snapshot_by_id(report.snapshot_id or -1)
+        if snapshot is not None and snapshot.summary is not None:
+            after = int(snapshot.summary.additional_properties.get("total-data-files", 0))
             self._files[identifier] = (after - report.files_added + report.files_rewritten, after)
 
     def _log(self, outcome: TableOutcome, key: AssetKey | None) -> None:
-        told = f"{outcome.table}{'' if key is not None else ' (no asset here)'}: {outcome.outcome.value}"
+        prefix = f"{outcome.table}{'' if key is not None else ' (no asset here)'}: {outcome.outcome.value}"
         if outcome.outcome is Outcome.FAILED or outcome.refused:
-            self._context.log.error(f"{told}: {outcome.reason or _reason(outcome)}")
+            self._context.log.error(f"{prefix}: {outcome.reason or _reason(outcome)}")
             return
         reason = f": {_reason(outcome)}" if _reason(outcome) else ""
         freed = f"{outcome.files_removed} files and {outcome.bytes_freed} bytes freed"
         kept = f"; {len(outcome.not_removed)} files not removed" if outcome.not_removed else ""
-        self._context.log.info(f"{told}{reason}; {freed}{kept}")
+        self._context.log.info(f"{prefix}{reason}; {freed}{kept}")
 
     def _described(self, outcome: TableOutcome) -> dict[str, Any]:
-        expired = sum(len(one.snapshots) for one in outcome.reports if isinstance(one, ExpireReport))
+        expired = sum(len(report.snapshots) for report in outcome.reports if isinstance(report, ExpireReport))
         described: dict[str, Any] = {
             "dagster/table_name": str(outcome.table),
             "floe/maintenance": outcome.outcome.value,
-            "floe/maintenance_steps": MetadataValue.json({one.step.value: one.told() for one in outcome.reports}),
+            "floe/maintenance_steps": MetadataValue.json(
+                {report.step.value: report.summary() for report in outcome.reports}
+            ),
             "floe/files_removed": outcome.files_removed,
             "floe/bytes_freed": outcome.bytes_freed,
             "floe/snapshots_expired": expired,
@@ -310,7 +341,7 @@ class _Run:
         if outcome.table in self._files:
             described["floe/files_before"], described["floe/files_after"] = self._files[outcome.table]
         if outcome.not_removed:
-            listed = [one.model_dump() for one in outcome.not_removed[:_LISTED]]
+            listed = [file.model_dump() for file in outcome.not_removed[:_MAX_NOT_REMOVED]]
             described["floe/files_not_removed"] = len(outcome.not_removed)
             described["floe/not_removed"] = MetadataValue.json(listed)
         if _reason(outcome):
@@ -319,22 +350,22 @@ class _Run:
 
 
 def _brief(reason: str) -> str:
-    """Without the stack that the errors of Java have in their text."""
+    """The reason without the stack trace that Java errors have in their text."""
     text = re.split(r"\n\s+at ", reason, maxsplit=1)[0]
-    return " ".join(text.split())[:_LONGEST]
+    return " ".join(text.split())[:_MAX_REASON]
 
 
 def _reason(outcome: TableOutcome) -> str:
-    """Why nothing was done, or not everything."""
+    """Why steps were skipped or failed."""
     skipped: dict[str, list[str]] = {}
     for step, why in outcome.skipped:
         skipped.setdefault(why, []).append(step.value)
-    told = [f"{', '.join(steps)}: {why}" for why, steps in skipped.items()]
-    return "; ".join([_brief(outcome.reason), *told] if outcome.reason else told)
+    reasons = [f"{', '.join(steps)}: {why}" for why, steps in skipped.items()]
+    return "; ".join([_brief(outcome.reason), *reasons] if outcome.reason else reasons)
 
 
 def _unwritten(instance: DagsterInstance, run: DagsterRun) -> set[AssetKey]:
-    """The assets that a run in progress has still to write: those it planned, but for those whose step succeeded."""
+    """The assets that a run in progress has still to write: planned, and their step has not succeeded."""
     planned: dict[AssetKey, set[str | None]] = {}
     succeeded: set[str | None] = set()
     kinds = {DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.STEP_SUCCESS}
@@ -350,6 +381,6 @@ def _unwritten(instance: DagsterInstance, run: DagsterRun) -> set[AssetKey]:
 
 
 def _is_silent(instance: DagsterInstance, run: DagsterRun, since: datetime) -> bool:
-    """Did a run log nothing since then? The run of a process that was killed is in progress for ever."""
+    """Whether a run has logged nothing since then. The run of a killed process stays in progress forever."""
     newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
     return bool(newest) and newest[0].timestamp < since.timestamp()

@@ -1,4 +1,4 @@
-"""Orchestrator plugin `dagster`: what runs the pipeline of a project."""
+"""Orchestrator plugin `dagster`: runs the pipeline of a project."""
 
 from __future__ import annotations
 

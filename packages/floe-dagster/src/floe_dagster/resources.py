@@ -24,7 +24,25 @@ __all__ = ["LakeResource", "artifacts_of", "lake_of"]
 
 
 class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
-    """The lake of one project and environment, as compiled. Assets use `lake.spark` to make DataFrames."""
+    """The lake of one project and environment, as compiled. Assets use `lake.spark` to create DataFrames.
+
+    Args:
+        project: The folder that holds floe.yaml.
+        environment: The environment that was compiled. By default none.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dagster import asset, materialize
+        >>> from floe_core import compile_project
+        >>> from floe_dagster import LakeResource
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> _ = compile_project(Path()).artifacts.write()
+        >>> @asset
+        ... def namespaces(lake: LakeResource) -> None:
+        ...     lake.lake.tables.create_namespace("bronze")
+        >>> materialize([namespaces], resources={"lake": LakeResource(project=".")}).success
+        True
+    """
 
     project: str
     environment: str | None = None
@@ -36,8 +54,8 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
 
     @contextmanager
     def yield_for_execution(self, context: InitResourceContext) -> Iterator[LakeResource]:
-        with run_trace(context, lambda: self.lake.artifacts), super().yield_for_execution(context) as made:
-            yield made
+        with run_trace(context, lambda: self.lake.artifacts), super().yield_for_execution(context) as resource:
+            yield resource
 
     @property
     def lake(self) -> Lake:
@@ -55,7 +73,7 @@ def _open(project: str, environment: str | None) -> Lake:
 
 
 class _TablesOnly(Lake):
-    """Tables that somebody else opened. There is no project, so Spark is whatever session runs."""
+    """Tables opened by the caller, without a project: Spark is the active session."""
 
     def __init__(self, tables: IcebergTableManager) -> None:
         self.__dict__["tables"] = tables
@@ -88,7 +106,7 @@ class _TablesOnly(Lake):
 
 
 def lake_of(lake: Any, table_manager: Any) -> Lake:
-    """What an IO manager was given: a LakeResource, an open Lake, or the tables alone."""
+    """The lake of an IO manager, from a LakeResource, an open Lake, or an IcebergTableManager."""
     if (lake is None) == (table_manager is None):
         raise ConfigurationError(
             "IcebergIOManager needs one of lake=LakeResource(project=…) and table_manager=IcebergTableManager(…)"
@@ -97,12 +115,12 @@ def lake_of(lake: Any, table_manager: Any) -> Lake:
         if not isinstance(table_manager, IcebergTableManager):
             raise ConfigurationError(f"table_manager is a {type(table_manager).__name__}, not an IcebergTableManager")
         return _TablesOnly(table_manager)
-    found = lake.lake if isinstance(lake, LakeResource) else lake
-    if not isinstance(found, Lake):
+    opened = lake.lake if isinstance(lake, LakeResource) else lake
+    if not isinstance(opened, Lake):
         raise ConfigurationError(f"lake is a {type(lake).__name__}; give a LakeResource(project=…)")
-    return found
+    return opened
 
 
 def artifacts_of(lake: Lake) -> CompiledArtifacts | None:
-    """The project of a lake; None for tables that were opened without one."""
+    """The compiled contract of a lake; None for tables opened without a project."""
     return lake.tables.artifacts if isinstance(lake, _TablesOnly) else lake.artifacts

@@ -77,13 +77,13 @@ def load_previous(catalog: SqlCatalog, row: RowName) -> Table:
 
 def _load(catalog: SqlCatalog, row: RowName, column: InstrumentedAttribute[str | None]) -> Table:
     *namespace, name = row.name
-    found = select(column).where(
+    query = select(column).where(
         IcebergTables.catalog_name == (row.catalog or catalog.name),
         IcebergTables.table_namespace == ".".join(namespace),
         IcebergTables.table_name == name,
     )
     with Session(catalog.engine) as session:
-        location = session.scalar(found)
+        location = session.scalar(query)
     if not location:
         raise NoSuchTableError(str(row))
     io = file_io_of(catalog, location)

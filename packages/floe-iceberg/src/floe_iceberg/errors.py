@@ -56,7 +56,7 @@ _STORE_REFUSED_WRITE: _Meaning = (
         "only read. Otherwise check the keys in storage, or the permissions of the catalog's own role on its store"
     ),
 )
-_STORE_AWAY: _Meaning = (
+_STORE_FAILED: _Meaning = (
     floe.FloeStorageError,
     (
         "the object store failed a request for the files of '{name}': {reason}. Nothing was committed. Check "
@@ -64,7 +64,7 @@ _STORE_AWAY: _Meaning = (
     ),
 )
 # Arrow's texts for an object store that refused access.
-_STORE_WORDS = re.compile(
+_STORE_DENIED = re.compile(
     r"(?i)AWS Error (ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE"
     r"|INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION_TOKEN|REQUEST_EXPIRED|REQUEST_TIME_TOO_SKEWED)"
     r"|ExpiredToken|InvalidAccessKeyId|InvalidToken|AWS Error [A-Z_]+ .*HTTP status 403"
@@ -347,11 +347,11 @@ def _meaning(exc: Exception) -> _Meaning | None:
     if isinstance(exc, DBAPIError):
         state = sql_state(exc)
         return _BY_SQL_STATE.get(state) or _BY_SQL_STATE.get(state[:2]) or _NO_DATABASE
-    if isinstance(exc, OSError) and _STORE_WORDS.search(str(exc)):
+    if isinstance(exc, OSError) and _STORE_DENIED.search(str(exc)):
         return _STORE_REFUSED_WRITE if _STORE_WRITES.search(str(exc)) else _STORE_REFUSED
     if isinstance(exc, OSError):
         local = _BY_ERRNO.get(_errno(exc) or 0) or (_NOT_ALLOWED if isinstance(exc, PermissionError) else None)
-        return local or (_STORE_AWAY if "AWS Error" in str(exc) else None)
+        return local or (_STORE_FAILED if "AWS Error" in str(exc) else None)
     # PyIceberg raises a bare ValueError when a reloaded table has another UUID.
     if isinstance(exc, ValueError) and str(exc).startswith("Table UUID does not match"):
         return _REPLACED
@@ -368,5 +368,5 @@ def _errno(exc: OSError) -> int | None:
     """The errno of a system error; Arrow and fsspec sometimes leave it in the text only."""
     if exc.errno is not None:
         return exc.errno
-    found = re.search(r"\[errno (\d+)\]", str(exc), re.IGNORECASE)
-    return int(found.group(1)) if found else None
+    match = re.search(r"\[errno (\d+)\]", str(exc), re.IGNORECASE)
+    return int(match.group(1)) if match else None

@@ -97,7 +97,7 @@ class Lake:
     def compute(self) -> ComputePlugin:
         """The data plane: the compute plugin, by default that of floe-spark."""
         tables = self.tables
-        if tables.lake is None:  # they were opened without a lake
+        if tables.lake is None:  # the tables were opened without a lake
             tables.lake = self
         return tables.require_compute()
 
@@ -133,8 +133,8 @@ class Lake:
             >>> lake.reading("bronze.numbers").snapshot_id == written.snapshot.snapshot_id
             True
         """
-        found: Reading = self.compute.reading(identifier_of(identifier), **options)
-        return found
+        reading: Reading = self.compute.reading(identifier_of(identifier), **options)
+        return reading
 
     def write(self, frame: DataFrame, identifier: TableName, **options: Any) -> WriteResult:
         """Write a DataFrame in one commit; a table that does not exist is created by it.

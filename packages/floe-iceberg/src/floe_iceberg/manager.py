@@ -109,7 +109,20 @@ _Changed = TypeVar("_Changed")
 
 
 class IcebergTableManagerConfig(BaseModel):
-    """What a manager does unless a call says otherwise."""
+    """Settings of a manager that hold for all its tables.
+
+    Args:
+        table_properties: Properties of the tables that the manager creates. They override Floe's defaults.
+        owned_locations: Locations outside of the warehouse at and below which files of tables may be deleted.
+
+    Example:
+        >>> from floe_iceberg import IcebergTableManagerConfig
+        >>> config = IcebergTableManagerConfig(table_properties={"write.parquet.compression-codec": "snappy"})
+        >>> config.table_properties["write.parquet.compression-codec"]
+        'snappy'
+        >>> config.table_properties["history.expire.min-snapshots-to-keep"]
+        '10'
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -127,7 +140,31 @@ class IcebergTableManagerConfig(BaseModel):
 
 
 class IcebergTableManager(PhysicalMaintenance):
-    """Tables of one catalog, by identifier."""
+    """The tables of one catalog: create, write, read, evolve and maintain them.
+
+    `open` creates a manager from a compiled project. Only maintenance of files, such as compaction, starts a JVM.
+    Tables and namespaces may be given by name, such as `bronze.orders`.
+
+    Args:
+        catalog_plugin: The catalog.
+        storage_plugin: Where the files of the tables are.
+        config: Settings for all tables of the manager.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from floe_core import compile_project
+        >>> from floe_iceberg import IcebergTableManager
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> tables = IcebergTableManager.open(compile_project(Path()).artifacts)
+        >>> first = tables.write_data("bronze.orders", pa.table({"id": [1, 2]}), mode="append")
+        >>> second = tables.write_data("bronze.orders", pa.table({"id": [3]}), mode="append")
+        >>> tables.scan("bronze.orders").to_arrow().num_rows
+        3
+        >>> tables.rollback_to_snapshot("bronze.orders", first.snapshot_id)
+        >>> tables.scan("bronze.orders").to_arrow().num_rows
+        2
+        >>> tables.close()
+    """
 
     def __init__(
         self,
@@ -144,7 +181,11 @@ class IcebergTableManager(PhysicalMaintenance):
 
     @classmethod
     def open(cls, artifacts: CompiledArtifacts) -> IcebergTableManager:
-        """The tables of a compiled project, with its logs and spans; `close()` them, or leave it to the exit."""
+        """Open the tables of a compiled project, and configure its logs and traces. Call `close` when done.
+
+        Args:
+            artifacts: The compiled project.
+        """
         observe(artifacts)
         catalog, storage = create_catalog_plugin(artifacts), create_storage_plugin(artifacts)
         start(storage)
@@ -155,7 +196,7 @@ class IcebergTableManager(PhysicalMaintenance):
             raise
         config = IcebergTableManagerConfig(
             table_properties=dict(artifacts.tables.properties),
-            owned_locations=tuple(owned_location(one, artifacts.root) for one in artifacts.tables.owned_locations),
+            owned_locations=tuple(owned_location(item, artifacts.root) for item in artifacts.tables.owned_locations),
         )
         tables = cls(catalog, storage, config)
         tables.artifacts = artifacts
@@ -178,7 +219,7 @@ class IcebergTableManager(PhysicalMaintenance):
 
     @property
     def catalog_name(self) -> str:
-        """What the catalog is called in Spark SQL."""
+        """The name of the catalog in Spark SQL."""
         return self.catalog_plugin.catalog_name
 
     @property
@@ -186,35 +227,44 @@ class IcebergTableManager(PhysicalMaintenance):
         return Namespaces(self._catalog, self.catalog_plugin, self._unlisted)
 
     def ensure_namespace(self, namespace: NamespaceName) -> None:
-        """Create the namespace and its parents where they are missing."""
+        """Create a namespace and its parents if they do not exist."""
         namespace = namespace_of(namespace)
         self._namespaces.ensure(namespace)
 
     def create_namespace(
         self, namespace: NamespaceName, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> bool:
-        """Create a namespace and its missing parents; True if it was not there before.
-
-        One that is there with these properties (and perhaps more) is as good as created.
+        """Create a namespace and its missing parents. A namespace that exists with these properties is left as it is.
 
         Args:
-            if_not_exists: Leave one that is there with other properties alone instead of raising
+            namespace: The namespace.
+            properties: The properties of the namespace.
+            if_not_exists: Keep a namespace that exists with other properties, instead of raising
                 NamespaceAlreadyExistsError.
+
+        Returns:
+            Whether the namespace was created.
         """
         namespace = namespace_of(namespace)
         return self._namespaces.create(namespace, properties or {}, if_not_exists=if_not_exists)
 
     def namespace_exists(self, namespace: NamespaceName) -> bool:
+        """Whether the namespace exists."""
         namespace = namespace_of(namespace)
         return self._namespaces.exists(namespace)
 
     def list_namespaces(self, parent: NamespaceName | None = None, *, recursive: bool = False) -> list[Namespace]:
-        """The namespaces directly in `parent`, or the outermost ones; `recursive` adds all that are below them."""
+        """List the namespaces directly in a namespace.
+
+        Args:
+            parent: The namespace. By default the top level.
+            recursive: Also list the namespaces below them.
+        """
         parent = namespace_of(parent) if parent is not None else None
         return self._namespaces.below(parent, recursive=recursive)
 
     def load_namespace(self, namespace: NamespaceName) -> NamespaceInfo:
-        """Its properties, those that the catalog gave it included, and the names of its tables."""
+        """Load the properties of a namespace, with those that the catalog sets, and the names of its tables."""
         namespace = namespace_of(namespace)
         return self._namespaces.load(namespace)
 
@@ -225,16 +275,21 @@ class IcebergTableManager(PhysicalMaintenance):
         set: Mapping[str, str] | None = None,  # noqa: A002 - the verb of SQL; the builtin is not needed here
         remove: Collection[str] = (),
     ) -> dict[str, str]:
-        """Set and remove properties, all others stay; returns them as they are afterwards.
+        """Set and remove properties of a namespace; other properties stay. Returns the properties after the update.
 
-        One step on the embedded catalog; on a catalog server two requests, set before remove. If the second fails, the
-        error names what was set, and the same update may be repeated.
+        On the embedded catalog the update is atomic. On a catalog server it is two requests, set before remove. If the
+        second fails, the error names the properties that were set, and the same update may be repeated.
+
+        Args:
+            namespace: The namespace.
+            set: The properties to set.
+            remove: The names of the properties to remove.
         """
         namespace = namespace_of(namespace)
         return self._namespaces.update(namespace, set or {}, remove)
 
     def drop_namespace(self, namespace: NamespaceName) -> None:
-        """Remove an empty namespace; one that holds something, even since a moment, stays with its properties."""
+        """Drop a namespace. One that is not empty is refused and keeps its properties."""
         namespace = namespace_of(namespace)
         self._namespaces.drop(namespace)
 
@@ -250,14 +305,18 @@ class IcebergTableManager(PhysicalMaintenance):
         location: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """Create an empty table, and its namespace where that is missing.
+        """Create an empty table, and its namespace if that does not exist.
 
         Args:
-            schema: Field ids are given anew, documentation is kept.
-            properties: Over Floe's defaults.
-            location: A full address instead of the one that Floe or the catalog chooses; a catalog server may refuse
-                it. The property `location` means the same.
-            if_not_exists: Return the table that is there instead of raising TableAlreadyExistsError.
+            identifier: The table.
+            schema: The columns. Field ids are assigned anew, documentation is kept.
+            partition_by: The partitioning.
+            sort_by: The sort order.
+            properties: Properties of the table. They override those of the manager.
+            comment: The description of the table.
+            location: The full address of the table. By default Floe or the catalog chooses it; a catalog server may
+                refuse another one. The property `location` has the same meaning.
+            if_not_exists: Return an existing table instead of raising TableAlreadyExistsError.
         """
         identifier = identifier_of(identifier)
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
@@ -296,7 +355,14 @@ class IcebergTableManager(PhysicalMaintenance):
         partition_by: Sequence[PartitionTransform] = (),
         properties: Mapping[str, str] | None = None,
     ) -> CreateTableTransaction:
-        """A transaction that creates the table together with its first rows."""
+        """Begin a transaction that creates the table together with its first rows.
+
+        Args:
+            identifier: The table.
+            schema: The columns.
+            partition_by: The partitioning.
+            properties: Properties of the table. They override those of the manager.
+        """
         identifier = identifier_of(identifier)
         with translated("create_table", identifier):
             self.ensure_namespace(Namespace(levels=identifier.namespace))
@@ -310,9 +376,16 @@ class IcebergTableManager(PhysicalMaintenance):
             )
 
     def placed(self, identifier: TableIdentifier, properties: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
-        """Where a new table with these properties goes, and all its properties; None leaves the place to the catalog.
+        """Choose the location of a new table, and merge its properties with those of the manager.
 
-        Raises TableAlreadyExistsError if the table has been created by now.
+        Raises TableAlreadyExistsError if the table was created in the meantime.
+
+        Args:
+            identifier: The table.
+            properties: The properties that its creator sets; `location` sets the location.
+
+        Returns:
+            The location, None if the catalog chooses it, and all properties.
         """
         merged = {**self.config.table_properties, **properties}
         refuse_location_provider(merged, f"new table '{identifier}'")
@@ -329,13 +402,13 @@ class IcebergTableManager(PhysicalMaintenance):
         return location, merged
 
     def new_location(self, identifier: TableName) -> str | None:
-        """Where a new table of this name goes unless its creator asks for another place."""
+        """The default location of a new table; None if the catalog chooses it."""
         identifier = identifier_of(identifier)
         namespace = str(Namespace(levels=identifier.namespace))
         location = self.catalog_plugin.table_location(identifier, self.storage_plugin.get_warehouse_uri(namespace))
         if location is None or not is_taken(self.storage_plugin.get_pyiceberg_fileio(), location):
             return location
-        self._refuse_existing(identifier)  # otherwise it is the table's own metadata
+        self._refuse_existing(identifier)  # the files there may be the table's own
         return fresh_location(location)
 
     def _refuse_existing(self, identifier: TableIdentifier) -> None:
@@ -363,27 +436,31 @@ class IcebergTableManager(PhysicalMaintenance):
         allow_empty: bool = False,
         truncate_nanoseconds: bool = False,
     ) -> SnapshotInfo:
-        """Write rows in one commit and return its snapshot; a table that does not exist yet is created by it.
+        """Write rows in one commit and return its snapshot; a table that does not exist is created by it.
+
+        At most one of `slice`, `overwrite_filter` and `dynamic_partitions` may be given.
 
         Args:
-            data: A pyarrow Table or RecordBatchReader (of any length), a pandas or polars DataFrame, a LazyFrame.
-            mode: append; overwrite (the table, or what one of the next three says); upsert by `keys`.
-            slice: The rows to replace; rows of the data outside of it are refused.
-            overwrite_filter: The same by a filter such as `city = 'Oslo' AND day >= '2026-01-01'`.
-            dynamic_partitions: Replace the partitions that the data has rows for.
-            keys: The column by which an upsert finds the rows it replaces. Several need Spark.
-            commit_strategy: fast_append (the default) leaves the manifests that are there, merge merges small ones
-                once there are `commit.manifest.min-count-to-merge` (100) of them.
-            branch: A branch made with `create_branch`; by default main.
-            snapshot_properties: Kept in the snapshot's summary.
-            write_id: A write whose id is found in the branch's history has happened already, and is not done again.
-            partition_by: How a table that does not exist yet is partitioned.
-            properties: Table properties for a table that does not exist yet; `location` places it.
-            validate_from: The snapshot the data was made from: rows that changed since then are a conflict. By
-                default, the head when the write begins.
-            evolve: Let the table gain the columns and the wider types of the data.
-            allow_empty: Let no rows replace all rows of a table.
-            truncate_nanoseconds: Cut off what is finer than a microsecond, and count it in the snapshot's summary.
+            identifier: The table.
+            data: A pyarrow Table or RecordBatchReader (of any length), a pandas or polars DataFrame, or a LazyFrame.
+            mode: How the write treats the rows that the table already has: `append`, `overwrite` or `upsert`.
+            commit_strategy: How an append treats manifests. `fast_append` (the default) leaves them as they are,
+                `merge` merges small ones from `commit.manifest.min-count-to-merge` (100) on.
+            slice: The rows that an overwrite replaces. Rows of the data outside of it are refused.
+            overwrite_filter: The rows that an overwrite replaces, as a filter such as
+                `city = 'Oslo' AND day >= '2026-01-01'`. Rows of the data outside of it are refused.
+            dynamic_partitions: An overwrite replaces the partitions that the data has rows for.
+            keys: The key column of an upsert. Several key columns need Spark.
+            branch: A branch created with `create_branch`. By default main.
+            snapshot_properties: Added to the summary of the snapshot.
+            write_id: The identity of the write. A write whose id is in the history of its branch is not repeated.
+            partition_by: The partitioning of the table, if the write creates it.
+            properties: The properties of the table, if the write creates it; `location` sets its location.
+            validate_from: The snapshot that the data was computed from. Changes since then to the rows that are
+                replaced are a conflict. By default the head when the write begins.
+            evolve: Add missing columns to the table, and widen types.
+            allow_empty: Allow an overwrite of the whole table without rows.
+            truncate_nanoseconds: Truncate timestamps to microseconds, and count them in the summary of the snapshot.
         """
         identifier = identifier_of(identifier)
         check_slice(slice)
@@ -418,7 +495,13 @@ class IcebergTableManager(PhysicalMaintenance):
         return self.write(request, data).snapshot
 
     def write(self, request: WriteRequest, data: ArrowData, target: Target | None = None) -> WriteResult:
-        """`write_data` as a request says; a target that was just loaded is not loaded again."""
+        """Write rows as a request describes it.
+
+        Args:
+            request: The write.
+            data: The rows, as in `write_data`.
+            target: The table as the caller has just loaded it. Only a second attempt loads it again.
+        """
         with write_operation(request, "arrow") as op, translated(request.mode.value, request.identifier):
             result = write(self, request, data, op, target)
             op.event("committed")
@@ -430,7 +513,12 @@ class IcebergTableManager(PhysicalMaintenance):
             return replace(result, seconds=op.seconds())
 
     def rename_table(self, identifier: TableName, to: TableName) -> Table:
-        """Give a table another name; its files stay where they are."""
+        """Rename a table; its files stay where they are.
+
+        Args:
+            identifier: The table.
+            to: The new name. Its namespace is created if it does not exist.
+        """
         identifier = identifier_of(identifier)
         to = identifier_of(to)
         with operation("iceberg.rename_table", table=str(identifier), to=str(to)):
@@ -447,9 +535,13 @@ class IcebergTableManager(PhysicalMaintenance):
                 ) from exc
 
     def register_table(self, identifier: TableName, metadata_location: str) -> Table:
-        """Take a table into the catalog whose files are there already; its newest metadata file says which.
+        """Register a table whose files already exist in the catalog.
 
-        Registering a table under a second name lets the two drift apart: each goes on from here with the same files.
+        A table registered under two names diverges: both continue from the same files, each with commits of its own.
+
+        Args:
+            identifier: The name of the table.
+            metadata_location: The address of its newest metadata file.
         """
         identifier = identifier_of(identifier)
         with (
@@ -467,7 +559,7 @@ class IcebergTableManager(PhysicalMaintenance):
                 raise refusal(metadata_location, identifier, f"was refused by the catalog: {shown(exc)}") from exc
 
     def load_table(self, identifier: TableName) -> Table:
-        """The table as it is now."""
+        """Load the current state of a table; TableNotFoundError if it does not exist."""
         identifier = identifier_of(identifier)
         with (
             operation("iceberg.load_table", table=str(identifier)) as op,
@@ -487,7 +579,7 @@ class IcebergTableManager(PhysicalMaintenance):
             return table
 
     def find_table(self, identifier: TableName) -> Table | None:
-        """The table as it is now, or None."""
+        """Load the current state of a table, or return None if it does not exist."""
         identifier = identifier_of(identifier)
         try:
             with translated("load_table", identifier):
@@ -496,30 +588,38 @@ class IcebergTableManager(PhysicalMaintenance):
             return None
 
     def table_exists(self, identifier: TableName) -> bool:
+        """Whether the table exists."""
         identifier = identifier_of(identifier)
         return self.find_table(identifier) is not None
 
     def list_tables(self, namespace: NamespaceName) -> list[TableIdentifier]:
+        """List the tables of a namespace."""
         namespace = namespace_of(namespace)
         return self._namespaces.tables(namespace)
 
     def neighbours(self) -> Neighbours:
-        """The other tables of the catalog, as they are from now on when first asked about.
+        """The other tables of the catalog; their state is read on first use.
 
-        What was read for an earlier question is not read again as long as the metadata of the table is the same.
+        A table whose metadata has not changed since an earlier call is not read again.
         """
         return Neighbours(self._catalog, self._namespaces.every_table, self._read_tables)
 
     def homes(self) -> Homes:
-        """Where files may be deleted: the warehouse, and what floe.yaml declares as owned."""
+        """The locations in which files may be deleted: the warehouse, and the owned locations in floe.yaml."""
         return Homes(self.storage_plugin.get_warehouse_uri(), tuple(self.config.owned_locations))
 
     def drop_table(self, identifier: TableName, *, purge: bool = False) -> tuple[KeptFile, ...]:
-        """Remove the table from the catalog; `purge` deletes the files that belong to it, and sees them gone.
+        """Drop a table from the catalog, and its files if `purge` is set.
 
-        Those are the files that its metadata leads to, below its own location, in the warehouse or a declared location,
-        that no other table of the catalog uses. Returned is what its metadata leads to besides, with the reason why it
-        was not deleted; the log has it too.
+        Purged are the files that its metadata references, below its own location, in the warehouse or an owned
+        location, that no other table of the catalog uses.
+
+        Args:
+            identifier: The table.
+            purge: Delete the files, and verify that they are gone.
+
+        Returns:
+            The referenced files that were not deleted, each with the reason; they are logged too.
         """
         identifier = identifier_of(identifier)
         with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
@@ -536,7 +636,7 @@ class IcebergTableManager(PhysicalMaintenance):
                     others.refuse_unreadable(identifier)
                     others.refuse_used(identifier, lambda: reached_files(table))
                 planned = plan_purge(table, identifier, self.homes(), others)
-                others.refuse_same(table, identifier)  # again: since then others may have registered it
+                others.refuse_same(table, identifier)  # again: another process may have registered it since
             self._drop_with_files(table, identifier, planned)
             finish_purge(table.io, planned.files, identifier)
             report_kept(identifier, planned.kept)
@@ -561,7 +661,7 @@ class IcebergTableManager(PhysicalMaintenance):
             ) from exc
 
     def list_snapshots(self, identifier: TableName) -> list[SnapshotInfo]:
-        """All snapshots, oldest first."""
+        """List the snapshots of a table, oldest first."""
         identifier = identifier_of(identifier)
         return [snapshot_info(snapshot) for snapshot in self.load_table(identifier).snapshots()]
 
@@ -579,8 +679,18 @@ class IcebergTableManager(PhysicalMaintenance):
     ) -> DataScan:
         """Read a table with `.to_arrow()`, `.to_arrow_batch_reader()`, `.to_pandas()` or `.to_polars()`.
 
-        Columns and filter are pushed down; at most one of `snapshot_id`, `as_of` and `ref` names a moment of the past,
-        and then columns have the names they had. `check` is called with the table as loaded, and may refuse it.
+        At most one of `snapshot_id`, `as_of` and `ref` may be given. Columns then have the names that they had in that
+        snapshot.
+
+        Args:
+            identifier: The table.
+            columns: The columns to read. By default all.
+            row_filter: The rows to read, such as `city = 'Oslo'`. It is pushed down to the files.
+            snapshot_id: Read this snapshot.
+            as_of: Read the snapshot that was current at this time.
+            ref: Read the snapshot of this tag or branch.
+            limit: The maximum number of rows.
+            check: Called with the table as loaded; it refuses the table by raising.
         """
         identifier = identifier_of(identifier)
         with (
@@ -610,10 +720,17 @@ class IcebergTableManager(PhysicalMaintenance):
         columns: Sequence[str] | None = None,
         row_filter: str | BooleanExpression | None = None,
     ) -> IncrementalAppendScan:
-        """Read, like a scan, only the rows appended after snapshot `since`, up to and including `until` or the head.
+        """Read only the rows that were appended after a snapshot.
 
-        Rows that were replaced or deleted in between are not told; a warning counts the snapshots that did so. A
-        `since` that expired is an error: read the whole table once, and go on from the snapshot that you read.
+        Rows that were replaced or deleted in between are not reported; a warning counts the snapshots that did so. An
+        expired `since` is an error: read the whole table once, and continue from the snapshot that was read.
+
+        Args:
+            identifier: The table.
+            since: The snapshot after which rows are read.
+            until: The last snapshot to read. By default the head.
+            columns: The columns to read. By default all.
+            row_filter: The rows to read.
         """
         identifier = identifier_of(identifier)
         with (
@@ -630,22 +747,33 @@ class IcebergTableManager(PhysicalMaintenance):
             )
 
     def inspect(self, identifier: TableName) -> InspectTable:
-        """Files, partitions, manifests, refs and history, each as Arrow: `inspect(table).files()`."""
+        """Files, partitions, manifests, refs and history of a table as Arrow: `inspect(table).files()`."""
         identifier = identifier_of(identifier)
         return self.load_table(identifier).inspect
 
     def find_write(self, identifier: TableName, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
-        """The snapshot a write made, or None if it did not commit; a write that did not create its table did not."""
+        """Find the snapshot that a write committed; None if the write did not commit, or the table does not exist.
+
+        Args:
+            identifier: The table.
+            write_id: The identity of the write.
+            branch: The branch whose history is searched.
+        """
         table = self.find_table(identifier_of(identifier))
         return next(iter(find_writes(table, write_id, branch=branch)), None) if table is not None else None
 
     def _is_placed_by_catalog(self, identifier: TableIdentifier) -> bool:
-        """Does the catalog, not Floe, choose where its tables are?"""
+        """Does the catalog, not Floe, choose the location of its tables?"""
         namespace_uri = self.storage_plugin.get_warehouse_uri(str(Namespace(levels=identifier.namespace)))
         return self.catalog_plugin.table_location(identifier, namespace_uri) is None
 
     def refuse_moved(self, table: Table, identifier: TableName) -> None:
-        """A local lake that was moved or copied still points to where it was: writing here would write there."""
+        """Refuse a table of a local lake that was moved or copied: its metadata still points to the old location.
+
+        Args:
+            table: The table as loaded.
+            identifier: Its name.
+        """
         identifier = identifier_of(identifier)
         if self._is_placed_by_catalog(identifier):
             return
@@ -666,7 +794,11 @@ class IcebergTableManager(PhysicalMaintenance):
     def repair_timestamps(self, table: Table, identifier: TableName) -> Table:
         """Sort the timestamps of a table that Spark cannot load, as every commit to a catalog database does.
 
-        A catalog server keeps the log itself; where the commit changes nothing, the table is refused with the reason.
+        A catalog server keeps the log itself. If the commit does not repair it, the table is refused with the reason.
+
+        Args:
+            table: The table as loaded.
+            identifier: Its name.
         """
         identifier = identifier_of(identifier)
         with translated("repair", identifier), table.transaction() as changes:
@@ -689,7 +821,14 @@ class IcebergTableManager(PhysicalMaintenance):
         snapshot_id: int | None = None,
         max_ref_age: timedelta | None = None,
     ) -> None:
-        """Name a snapshot, by default the head: expiry keeps it until the tag is older than `max_ref_age`."""
+        """Create a tag for a snapshot, which expiry then keeps.
+
+        Args:
+            identifier: The table.
+            tag: The name of the tag.
+            snapshot_id: The snapshot. By default the head.
+            max_ref_age: The age at which expiry removes the tag. By default as set for the table, or never.
+        """
         identifier = identifier_of(identifier)
 
         def create(table: Table) -> None:
@@ -698,7 +837,13 @@ class IcebergTableManager(PhysicalMaintenance):
         self._change("create_tag", identifier, create, ref=tag)
 
     def move_tag(self, identifier: TableName, tag: str, snapshot_id: int) -> None:
-        """Let a tag point to this snapshot, whether it is there yet or not, unless somebody else moves it meanwhile."""
+        """Move a tag to a snapshot, or create it. A concurrent move of the tag is a conflict.
+
+        Args:
+            identifier: The table.
+            tag: The name of the tag.
+            snapshot_id: The snapshot.
+        """
         identifier = identifier_of(identifier)
         with self._changing("move_tag", identifier, ref=tag) as table:
             refs.move_tag(table, identifier, tag, snapshot_id)
@@ -711,7 +856,14 @@ class IcebergTableManager(PhysicalMaintenance):
         snapshot_id: int | None = None,
         max_ref_age: timedelta | None = None,
     ) -> None:
-        """Let a branch begin at a snapshot, by default the head; expiry removes it once older than `max_ref_age`."""
+        """Create a branch at a snapshot. Publish what is written to it with `fast_forward`.
+
+        Args:
+            identifier: The table.
+            branch: The name of the branch.
+            snapshot_id: The snapshot. By default the head.
+            max_ref_age: The age at which expiry removes the branch. By default as set for the table, or never.
+        """
         identifier = identifier_of(identifier)
 
         def create(table: Table) -> None:
@@ -722,6 +874,7 @@ class IcebergTableManager(PhysicalMaintenance):
         self._change("create_branch", identifier, create, ref=branch)
 
     def remove_tag(self, identifier: TableName, tag: str) -> None:
+        """Remove a tag; its snapshot then expires like any other."""
         identifier = identifier_of(identifier)
 
         def remove(table: Table) -> None:
@@ -730,6 +883,7 @@ class IcebergTableManager(PhysicalMaintenance):
         self._change("remove_tag", identifier, remove, ref=tag)
 
     def remove_branch(self, identifier: TableName, branch: str) -> None:
+        """Remove a branch; the snapshots that only it keeps then expire like any other."""
         identifier = identifier_of(identifier)
 
         def remove(table: Table) -> None:
@@ -738,36 +892,52 @@ class IcebergTableManager(PhysicalMaintenance):
         self._change("remove_branch", identifier, remove, ref=branch)
 
     def fast_forward(self, identifier: TableName, branch: str, *, remove: bool = False) -> None:
-        """Publish a branch: main becomes its head, if main did not move since the branch began."""
+        """Publish a branch: main becomes its head. It is refused if main has moved since the branch began.
+
+        Args:
+            identifier: The table.
+            branch: The name of the branch.
+            remove: Remove the branch in the same commit.
+        """
         identifier = identifier_of(identifier)
         with self._changing("fast_forward", identifier, ref=branch) as table:
             refs.fast_forward(table, identifier, branch, remove=remove)
 
     def rollback_to_snapshot(self, identifier: TableName, snapshot_id: int) -> None:
-        """Make an earlier snapshot of the table's history its head again; nothing is deleted."""
+        """Make an earlier snapshot the head again; nothing is deleted.
+
+        Args:
+            identifier: The table.
+            snapshot_id: A snapshot in the history of main.
+        """
         identifier = identifier_of(identifier)
         with self._changing("rollback", identifier, snapshot_id=snapshot_id) as table:
             refs.move_main(table, identifier, snapshot_id)
 
     def rollback_to_timestamp(self, identifier: TableName, moment: datetime) -> None:
-        """Make the snapshot that was current at a moment the head again."""
+        """Make the snapshot that was current at a time the head again; nothing is deleted.
+
+        Args:
+            identifier: The table.
+            moment: The time, with a time zone.
+        """
         identifier = identifier_of(identifier)
         with self._changing("rollback", identifier, timestamp=moment) as table:
             refs.move_main(table, identifier, refs.snapshot_at(table, identifier, moment).snapshot_id)
 
     @contextmanager
-    def _changing(self, what: str, identifier: TableIdentifier, **facts: object) -> Iterator[Table]:
-        with operation(f"iceberg.{what}", table=str(identifier), **facts), translated(what, identifier):
+    def _changing(self, action: str, identifier: TableIdentifier, **facts: object) -> Iterator[Table]:
+        with operation(f"iceberg.{action}", table=str(identifier), **facts), translated(action, identifier):
             yield self.load_table(identifier)
 
     def _change(
-        self, what: str, identifier: TableIdentifier, apply: Callable[[Table], _Changed], **facts: object
+        self, action: str, identifier: TableIdentifier, apply: Callable[[Table], _Changed], **facts: object
     ) -> _Changed:
         """Change metadata, retrying conflicts as often as a write; never on a table that replaced the first one."""
         seen: set[uuid.UUID] = set()
 
         def attempt() -> _Changed:
-            with self._changing(what, identifier, **facts) as table:
+            with self._changing(action, identifier, **facts) as table:
                 seen.add(table.metadata.table_uuid)
                 if len(seen) > 1:
                     raise replaced(identifier)
@@ -778,9 +948,12 @@ class IcebergTableManager(PhysicalMaintenance):
     def evolve_schema(
         self, identifier: TableName, *changes: ColumnChange, allow_incompatible_changes: bool = False
     ) -> Schema:
-        """Change the schema as told, all in one commit: `evolve_schema(t, AddColumn("phone", pa.string()))`.
+        """Change the schema in one commit, and return it.
 
-        Dropping a column and making one required need `allow_incompatible_changes`.
+        Args:
+            identifier: The table.
+            changes: The changes, such as `AddColumn("phone", pa.string())`, in the order in which they apply.
+            allow_incompatible_changes: Allow DropColumn and MakeRequired.
         """
         identifier = identifier_of(identifier)
 
@@ -792,9 +965,13 @@ class IcebergTableManager(PhysicalMaintenance):
     def evolve_for(
         self, identifier: TableName, data: Schema, *, table: Table | None = None, evolve: bool = True
     ) -> SchemaChange:
-        """Make the table take this data: add and widen columns, or refuse and name every field in the way.
+        """Add and widen columns so that the table can store data of this schema, or raise an error with every problem.
 
-        `table` is the table as the caller has just loaded it, to save a look.
+        Args:
+            identifier: The table.
+            data: The schema of the data.
+            table: The table as the caller has just loaded it. Only a second attempt loads it again.
+            evolve: If False, a schema that needs a change is an error.
         """
         identifier = identifier_of(identifier)
         for attempt in retrying(ATTEMPTS, _is_conflict):
@@ -811,9 +988,12 @@ class IcebergTableManager(PhysicalMaintenance):
         return change
 
     def evolve_partitions(self, identifier: TableName, partition_by: Sequence[PartitionTransform]) -> PartitionSpec:
-        """Partition what is written from now on in another way, or not at all; files that are there stay as they are.
+        """Change the partitioning of rows that are written from now on; existing files stay as they are.
 
-        A field that is there already keeps its name, unless the transform gives it one.
+        Args:
+            identifier: The table.
+            partition_by: The new partitioning; empty for none. A field that exists already keeps its name, unless its
+                transform sets one.
         """
         identifier = identifier_of(identifier)
         for attempt in retrying(ATTEMPTS, _is_conflict):

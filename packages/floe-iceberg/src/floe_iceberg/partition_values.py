@@ -10,7 +10,7 @@ from pyiceberg.typedef import Record
 
 __all__ = ["partition_key", "plain"]
 
-_NEGATIVE_ZERO = "-0.0"  # no value of a field of floats
+_NEGATIVE_ZERO = "-0.0"  # cannot be a value of a float field
 
 
 def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Apache Polaris and any Iceberg REST catalog: connect, authenticate, survive."""
+"""Apache Polaris and any Iceberg REST catalog: connect, authenticate, retry."""
 
 from floe_polaris.catalog import PolarisCatalog, create_catalog
 

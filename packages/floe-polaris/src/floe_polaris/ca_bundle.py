@@ -27,9 +27,8 @@ def java_trust_options(bundle: Path, folder: Path) -> str:
     store = folder / f"truststore-{hashlib.sha256(text.encode()).hexdigest()[:16]}.p12"
     if not store.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            made = _made(bundle, text, Path(place))
-            made.replace(store)
+        with tempfile.TemporaryDirectory(dir=folder) as workspace:
+            _create_store(bundle, text, Path(workspace)).replace(store)
     options = (f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}")
     return " ".join(shlex.quote(option) for option in options)
 
@@ -39,17 +38,17 @@ def _java_home() -> Path:
     java = java_executable()
     if java is None:
         raise ConfigurationError(f"catalog.ca_bundle: {java_problem()}")
-    printed = subprocess.run(  # noqa: S603 - the user's own Java
+    settings = subprocess.run(  # noqa: S603 - the user's own Java
         [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
     )
-    found = re.search(r"java\.home = (.+)", printed.stderr + printed.stdout)
-    return Path(found[1].strip()) if found else Path(java).resolve().parent.parent
+    home = re.search(r"java\.home = (.+)", settings.stderr + settings.stdout)
+    return Path(home[1].strip()) if home else Path(java).resolve().parent.parent
 
 
-def _made(bundle: Path, text: str, place: Path) -> Path:
+def _create_store(bundle: Path, text: str, workspace: Path) -> Path:
     certificates = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.S)
     home = _java_home()
-    store = place / "store"
+    store = workspace / "store"
     shipped, keytool = home / "lib" / "security" / "cacerts", home / "bin" / "keytool"
     if not shipped.is_file() or not keytool.is_file():
         raise ConfigurationError(
@@ -58,16 +57,16 @@ def _made(bundle: Path, text: str, place: Path) -> Path:
         )
     shutil.copyfile(shipped, store)
     for number, certificate in enumerate(certificates):
-        file = place / f"{number}.pem"
+        file = workspace / f"{number}.pem"
         file.write_text(certificate, encoding="utf-8")
         command = [str(keytool), "-importcert", "-noprompt", "-alias", f"floe-{number}"]
-        done = subprocess.run(  # noqa: S603 - Java's own tool, with arguments of ours
+        imported = subprocess.run(  # noqa: S603 - Java's own tool, with Floe's arguments
             [*command, "-file", str(file), "-keystore", str(store), "-storepass", _PASSWORD],
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            reason = " ".join(done.stdout.split())
+        if imported.returncode:
+            reason = " ".join(imported.stdout.split())
             raise ConfigurationError(f"catalog.ca_bundle: Java's keytool refused {bundle}: {reason}")
     return store

@@ -82,7 +82,7 @@ __all__ = ["CREATE_ID", "PolarisCatalog", "create_catalog", "extra_headers", "to
 # A property of every table created here: it identifies the request that created the table.
 CREATE_ID = "floe.create-id"
 _DELEGATION = "X-Iceberg-Access-Delegation"
-# Polaris's and SeaweedFS's messages for a change that is stamped before the last one.
+# Messages of Polaris and SeaweedFS for a change with an earlier timestamp than the last one.
 _REFUSED_TIMESTAMP = re.compile(r"(?i)invalid (update|snapshot) timestamp|expected sorted \w+ log")
 
 # Raised by PyIceberg for a response that has the right shape and invalid content.
@@ -111,10 +111,21 @@ def create_catalog(
     """Connect to a Polaris or another Iceberg REST catalog.
 
     Args:
-        config: As in floe.yaml; references are resolved here.
-        root: The folder that `${file:…}` and `ca_bundle` start from; by default the current one.
-        file_properties: How to get at the files where the catalog does not vend credentials.
-        file_io: Used for the files of all tables, as it is; what the catalog vends is then ignored.
+        config: The settings, as in floe.yaml. References in them are resolved here.
+        root: The folder that `${file:…}` and `ca_bundle` are relative to. By default the current one.
+        name: The name of the catalog in PyIceberg and in Spark SQL.
+        file_properties: Settings of PyIceberg's FileIO, for a catalog that does not vend credentials.
+        file_io: The FileIO of all tables. Credentials that the catalog vends are then ignored.
+
+    Example:
+        >>> from floe_core.config import RestCatalogConfig
+        >>> from floe_polaris import create_catalog
+        >>> credentials = {"client_id": client_id, "client_secret": "${env:CATALOG_SECRET}"}
+        >>> catalog = create_catalog(RestCatalogConfig(uri=uri, warehouse=warehouse, credentials=credentials))
+        >>> catalog.create_namespace("shop")
+        >>> ("shop",) in catalog.list_namespaces()
+        True
+        >>> catalog.drop_namespace("shop")
     """
     root = root or Path.cwd()
     settings = resolve_model(config, root=root)
@@ -169,19 +180,39 @@ def _corrected(settings: RestCatalogConfig) -> str | None:
     return corrected_uri(settings.uri, polaris=isinstance(settings, PolarisCatalogConfig))
 
 
-def _patient(name: str) -> Any:
+def _with_retries(name: str) -> Any:
     """A read-only method of PyIceberg's catalog, with retries."""
-    plain = getattr(RestCatalog, name)
+    method = getattr(RestCatalog, name)
 
-    @wraps(plain)
+    @wraps(method)
     def ask(self: PolarisCatalog, *arguments: Any, **named: Any) -> Any:
-        return self._ask(lambda: plain(self, *arguments, **named))
+        return self._ask(lambda: method(self, *arguments, **named))
 
     return ask
 
 
 class PolarisCatalog(AdaptedRestCatalog):
-    """A connected catalog. Threads share it; made by `create_catalog`."""
+    """A PyIceberg catalog on an Iceberg REST server, with retries. `create_catalog` connects it; threads may share it.
+
+    Args:
+        name: The name of the catalog.
+        settings: The settings, with their references resolved.
+        session: The HTTP session of all requests.
+        tokens: The source of the bearer token.
+        retry: The retries and the circuit breaker.
+        file_properties: Settings of PyIceberg's FileIO, for a catalog that does not vend credentials.
+        file_io: The FileIO of all tables. Credentials that the catalog vends are then ignored.
+
+    Example:
+        >>> from floe_core.config import RestCatalogConfig
+        >>> from floe_polaris import create_catalog
+        >>> credentials = {"client_id": client_id, "client_secret": "${env:CATALOG_SECRET}"}
+        >>> catalog = create_catalog(RestCatalogConfig(uri=uri, warehouse=warehouse, credentials=credentials))
+        >>> catalog.namespace_exists("no_such_namespace")
+        False
+        >>> catalog.breaker_state
+        'closed'
+    """
 
     def __init__(
         self,
@@ -237,7 +268,7 @@ class PolarisCatalog(AdaptedRestCatalog):
 
     @property
     def breaker_state(self) -> str:
-        """`closed` while the catalog answers, `open` or `half_open` when it does not."""
+        """`closed` while the catalog answers, else `open` or `half_open`."""
         return self._retry.breaker.state
 
     # Hooks of AdaptedRestCatalog ------------------------------------------------------------------------------------
@@ -256,7 +287,7 @@ class PolarisCatalog(AdaptedRestCatalog):
         self._ask(self._take_config)
 
     def _take_config(self) -> None:
-        """Like PyIceberg's own, but applies only the settings that a server may make."""
+        """Like PyIceberg's own, but applies only the settings that a server may send."""
         place = self.url(Endpoints.get_config, prefixed=False)
         response = self.open_session().get(place, params={"warehouse": self._settings.warehouse})
         try:
@@ -358,22 +389,22 @@ class PolarisCatalog(AdaptedRestCatalog):
         finally:
             self._inside.call = False
 
-    list_tables = _patient("list_tables")
-    list_namespaces = _patient("list_namespaces")
-    list_views = _patient("list_views")
-    load_namespace_properties = _patient("load_namespace_properties")
-    load_table = _patient("load_table")
-    load_view = _patient("load_view")
-    namespace_exists = _patient("namespace_exists")
-    table_exists = _patient("table_exists")
-    view_exists = _patient("view_exists")
+    list_tables = _with_retries("list_tables")
+    list_namespaces = _with_retries("list_namespaces")
+    list_views = _with_retries("list_views")
+    load_namespace_properties = _with_retries("load_namespace_properties")
+    load_table = _with_retries("load_table")
+    load_view = _with_retries("load_view")
+    namespace_exists = _with_retries("namespace_exists")
+    table_exists = _with_retries("table_exists")
+    view_exists = _with_retries("view_exists")
 
     # Changes --------------------------------------------------------------------------------------------------------
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Sent once: whoever commits finds out what became of it."""
+        """Sent once, without retries: the caller resolves the outcome."""
         send: Callable[..., CommitTableResponse] = super().commit_table
         latest = latest_ms(table.metadata)
         updates = stamped(updates, table.metadata, after=latest)
@@ -442,7 +473,7 @@ class PolarisCatalog(AdaptedRestCatalog):
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
-        """Set, then remove, in two requests: Polaris applies both from one stale state, and refuses the second."""
+        """Updates, then removals, in two requests: Polaris applies both to one stale state, and refuses the second."""
         update: Callable[..., PropertiesUpdateSummary] = super().update_namespace_properties
 
         def send(gone: set[str] | None, new: Properties) -> PropertiesUpdateSummary:
@@ -470,7 +501,7 @@ class PolarisCatalog(AdaptedRestCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """A new table, and never one that was there: some servers answer with that as if it were new."""
+        """Create a table. An existing one, which some servers return as if it were new, is an error."""
         create: Callable[..., Table] = super().create_table
         mark = uuid.uuid4().hex
         marked = {**properties, CREATE_ID: mark}
@@ -481,19 +512,19 @@ class PolarisCatalog(AdaptedRestCatalog):
             return table
 
         def settle(_failure: Exception) -> Table | None:
-            found = self._find_table(identifier)
-            return None if found is None else own(found)
+            table = self._find_table(identifier)
+            return None if table is None else own(table)
 
         try:
             return own(
                 self._ask(lambda: create(identifier, schema, location, partition_spec, sort_order, marked), settle)
             )
         except TableAlreadyExistsError:
-            # It may still be ours: a gateway may have sent the request twice.
-            found = self._find_table(identifier)
-            if found is None:
+            # This call may have created it: a gateway may have sent the request twice.
+            existing = self._find_table(identifier)
+            if existing is None:
                 raise
-            return own(found)
+            return own(existing)
         except (FloeStorageError, RESTError):
             self._take_back(identifier, mark)
             raise
@@ -501,8 +532,8 @@ class PolarisCatalog(AdaptedRestCatalog):
     def _take_back(self, identifier: str | Identifier, mark: str) -> None:
         """Drop the empty table that is left behind when Polaris creates a table, then refuses to vend credentials."""
         with suppress(Exception):  # the caller must see the original error
-            found = self._metadata(identifier)
-            if found is not None and found["properties"].get(CREATE_ID) == mark and not found.get("snapshots"):
+            metadata = self._metadata(identifier)
+            if metadata is not None and metadata["properties"].get(CREATE_ID) == mark and not metadata.get("snapshots"):
                 self.drop_table(identifier)
 
     def _metadata(self, identifier: str | Identifier) -> dict[str, Any] | None:
@@ -524,7 +555,7 @@ class PolarisCatalog(AdaptedRestCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> CreateTableTransaction:
-        """Nothing is there before its commit: it can be staged again, which brings new credentials too."""
+        """Stage a table. Nothing exists before its commit, so staging it again is safe and renews its credentials."""
         stage: Callable[..., CreateTableTransaction] = super().create_table_transaction
 
         def staged(place: str | None) -> CreateTableTransaction:
@@ -547,12 +578,12 @@ class PolarisCatalog(AdaptedRestCatalog):
         register: Callable[..., Table] = super().register_table
 
         def settle(_failure: Exception) -> Table | None:
-            found = self._find_table(identifier)
-            if found is None:
+            table = self._find_table(identifier)
+            if table is None:
                 return None
             # Another writer may have committed since.
-            passed = {found.metadata_location, *(entry.metadata_file for entry in found.metadata.metadata_log)}
-            return found if metadata_location in passed else None
+            locations = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+            return table if metadata_location in locations else None
 
         return self._ask(lambda: register(identifier, metadata_location, overwrite), settle)
 
@@ -561,15 +592,15 @@ class PolarisCatalog(AdaptedRestCatalog):
         before = self.load_table(from_identifier).metadata.table_uuid
 
         def settle(_failure: Exception) -> Table | None:
-            found, source = self._find_table(to_identifier), self._find_table(from_identifier)
-            moved = found is not None and found.metadata.table_uuid == before
+            target, source = self._find_table(to_identifier), self._find_table(from_identifier)
+            moved = target is not None and target.metadata.table_uuid == before
             gone = source is None or source.metadata.table_uuid != before  # a new table may have its name by now
-            return found if moved and gone else None
+            return target if moved and gone else None
 
         return self._ask(lambda: rename(from_identifier, to_identifier), settle)
 
     def drop_table(self, identifier: str | Identifier, purge_requested: bool = False) -> None:
-        """Gone, and never another table that somebody made under the same name meanwhile."""
+        """Drop a table; a retry never drops another table that was created under the same name since."""
         drop = super().drop_table
         try:
             before = self._ask(lambda: self._metadata(identifier))
@@ -590,10 +621,10 @@ class PolarisCatalog(AdaptedRestCatalog):
 
     def _find_table(self, identifier: str | Identifier) -> Table | None:
         try:
-            found: Table = self.load_table(identifier)
+            table: Table = self.load_table(identifier)
         except NoSuchTableError:
             return None
-        return found
+        return table
 
 
 def _headers(settings: RestCatalogConfig) -> dict[str, str]:
@@ -654,5 +685,5 @@ def _done(_nothing: None) -> bool:
 
 def _problems(exc: ValidationError) -> str:
     """The invalid fields and their problems, without the values."""
-    found = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors(include_input=False))
-    return shown("; ".join(found))
+    problems = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors(include_input=False))
+    return shown("; ".join(problems))

@@ -59,7 +59,7 @@ class _Place:
 
 
 class Diagnosis:
-    """The steps to one catalog; `plugin` connects as all other code does."""
+    """The steps of a connection to one catalog; `plugin` connects in the usual way."""
 
     def __init__(self, config: RestCatalogConfig, *, root: Path, plugin: _Plugin) -> None:
         self._config = config
@@ -67,14 +67,14 @@ class Diagnosis:
         self._plugin = plugin
 
     def steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """In the order in which they build on each other."""
-        yield "address", self._reach
+        """The steps, in the order in which they depend on each other."""
+        yield "address", self._check_address
         if self._settings.uri.startswith("https:"):
-            yield "tls", self._shake_hands
+            yield "tls", self._check_tls
         yield "token", self._fetch_token
         yield "clock", self._compare_clocks
-        yield "config", self._know_warehouse
-        yield "list", self._list
+        yield "config", self._check_warehouse
+        yield "list", self._list_namespaces
 
     @cached_property
     def _settings(self) -> RestCatalogConfig:
@@ -94,24 +94,24 @@ class Diagnosis:
 
     @property
     def _proxy(self) -> str | None:
-        """The proxy on the way, as an address."""
+        """The address of the proxy to the catalog, if there is one."""
         uri = self._settings.uri
         given = select_proxy(uri, get_environ_proxies(uri))
         return given if not given or "://" in given else f"http://{given}"
 
-    def _reach(self) -> str:
+    def _check_address(self) -> str:
         target, proxy = _Place.of(self._settings.uri), self._proxy
         if proxy:
             _connect(_Place.of(proxy), "HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment")
             return f"{target}, through the proxy {_Place.of(proxy)}"
-        number = _connect(target, "catalog.uri in floe.yaml")
-        return f"{target} accepts connections" + (f" ({number})" if number != target.host else "")
+        ip_address = _connect(target, "catalog.uri in floe.yaml")
+        return f"{target} accepts connections" + (f" ({ip_address})" if ip_address != target.host else "")
 
-    def _shake_hands(self) -> str:
+    def _check_tls(self) -> str:
         target, proxy = _Place.of(self._settings.uri), self._proxy
         through = _Place.of(proxy) if proxy else target
         connection = http.client.HTTPSConnection(
-            through.host, through.port, timeout=CONNECT_SECONDS, context=self._trusting()
+            through.host, through.port, timeout=CONNECT_SECONDS, context=self._ssl_context()
         )
         if proxy:
             connection.set_tunnel(target.host, target.port, _proxy_headers(proxy))
@@ -129,7 +129,7 @@ class Diagnosis:
         soon = ": renew it soon" if days < _SOON_DAYS else ""
         return f"the certificate of {target.host} is trusted, and valid until {ends:%Y-%m-%d} ({days} days){soon}"
 
-    def _trusting(self) -> ssl.SSLContext:
+    def _ssl_context(self) -> ssl.SSLContext:
         """A context with the authorities that every other request trusts."""
         if self._settings.ca_bundle:
             _ = self._session  # raises if there is a problem with the file
@@ -169,12 +169,12 @@ class Diagnosis:
             )
         return f"{abs(skew):.0f} s from the catalog's"
 
-    def _know_warehouse(self) -> str:
+    def _check_warehouse(self) -> str:
         with translated("connect", self._settings.warehouse, namespace=True):
             self._plugin.connect()
         return f"{address(self._settings.uri)} answered for the warehouse '{self._settings.warehouse}'"
 
-    def _list(self) -> str:
+    def _list_namespaces(self) -> str:
         count = len(self._plugin.list_namespaces())
         return f"{count} namespace{'' if count == 1 else 's'} visible"
 
@@ -182,7 +182,7 @@ class Diagnosis:
 def _connect(place: _Place, setting: str) -> str:
     """The IP address of the host, if something listens there."""
     try:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as exc:
         raise CatalogConnectionError(
             f"the host '{place.host}' cannot be resolved; check {setting}, and the DNS of this machine"
@@ -192,7 +192,7 @@ def _connect(place: _Place, setting: str) -> str:
             return str(connection.getpeername()[0])
     except TimeoutError as exc:
         raise CatalogConnectionError(
-            f"{place} ({found[0][4][0]}) accepted no connection within {CONNECT_SECONDS:g} s; check for a firewall "
+            f"{place} ({addresses[0][4][0]}) accepted no connection within {CONNECT_SECONDS:g} s; check for a firewall "
             f"between, and check {setting}"
         ) from exc
     except OSError as exc:

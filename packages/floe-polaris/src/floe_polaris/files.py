@@ -65,11 +65,11 @@ class VendedFileIO(ArrowFileIO):
 
     def _prepare(self) -> None:
         self._lock, self._renewing = threading.Lock(), threading.Lock()
-        self._made: dict[tuple[str, str | None], FileSystem] = {}
+        self._file_systems: dict[tuple[str, str | None], FileSystem] = {}
         self._renewals = 0
         self._protect()
-        self._begin()
-        self.fs_by_scheme = self._fresh
+        self._set_expiry()
+        self.fs_by_scheme = self._file_system
 
     def renew_by(self, renew: Callable[[], Properties]) -> None:
         """Set how new credentials are requested."""
@@ -80,11 +80,11 @@ class VendedFileIO(ArrowFileIO):
         self._renew_if_due()
         return self._renewals
 
-    def _begin(self) -> None:
+    def _set_expiry(self) -> None:
         expires = str(self.properties.get(_EXPIRES) or "")
         left = int(expires) / 1000 - (time.time() + self._clock_skew()) if expires.isdecimal() else float("inf")
         margin = min(left / 2, _LONGEST_MARGIN) if left > 0 else -_PAUSE
-        # By both clocks: one of them stands still while the machine sleeps, the other may be set.
+        # By both clocks: the monotonic one stops while the machine sleeps, the wall clock may be set.
         self._ends_at = time.monotonic() + left, time.time() + left
         self._renew_at = time.monotonic() + left - margin, time.time() + left - margin
 
@@ -98,11 +98,11 @@ class VendedFileIO(ArrowFileIO):
         if self._is_due() and self._renewing.acquire(blocking=_is_past(self._ends_at)):
             try:
                 if self._is_due():
-                    self._take_new()
+                    self._renew_credentials()
             finally:
                 self._renewing.release()
 
-    def _fresh(self, scheme: str, netloc: str | None = None) -> FileSystem:
+    def _file_system(self, scheme: str, netloc: str | None = None) -> FileSystem:
         if scheme not in _SCHEMES:
             raise FloeStorageError(
                 f"a file of the table has an address with {scheme[:20]}://, which is not supported; Floe reads s3, gs "
@@ -110,15 +110,15 @@ class VendedFileIO(ArrowFileIO):
             )
         self._renew_if_due()
         with self._lock:
-            if (scheme, netloc) not in self._made:
+            if (scheme, netloc) not in self._file_systems:
                 self._protect()
-                self._made[scheme, netloc] = self.new_file_system(scheme, netloc)
-            return self._made[scheme, netloc]
+                self._file_systems[scheme, netloc] = self.new_file_system(scheme, netloc)
+            return self._file_systems[scheme, netloc]
 
     def _is_due(self) -> bool:
         return self._renew is not None and _is_past(self._renew_at)
 
-    def _take_new(self) -> None:
+    def _renew_credentials(self) -> None:
         try:
             vended = self._renew() if self._renew is not None else {}
         except Exception:
@@ -130,9 +130,9 @@ class VendedFileIO(ArrowFileIO):
         with self._lock:
             self.vended = dict(vended)
             self.properties = {**self.properties, **_for_pyiceberg(vended)}
-            self._made = {}
+            self._file_systems = {}
             self._renewals += 1
-            self._begin()
+            self._set_expiry()
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the present credentials, which are not renewed there."""
@@ -146,5 +146,5 @@ class VendedFileIO(ArrowFileIO):
 
 
 def _is_past(moment: tuple[float, float]) -> bool:
-    steady, shown = moment
-    return time.monotonic() >= steady or time.time() >= shown
+    monotonic, wall_clock = moment
+    return time.monotonic() >= monotonic or time.time() >= wall_clock

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LimitExceededError", "Listing", "limit_time", "read_body"]
 
-_PIECE: Final = 2**16
+_CHUNK: Final = 2**16
 _MB: Final = 2**20
 _BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 # Brackets, and whole strings, once escapes are gone. No repetition of a group: that would store each character's state.
@@ -34,11 +34,11 @@ class LimitExceededError(CatalogConnectionError):
     """A response was larger, slower, longer or deeper than catalog.limits allows. The request is not retried."""
 
 
-def _refuse(what: str, setting: str, *, method: str | None, server: str = "the catalog server") -> NoReturn:
+def _refuse(problem: str, setting: str, *, method: str | None, server: str = "the catalog server") -> NoReturn:
     done = "" if method in ("GET", "HEAD", None) else " The change may have been made: check before you repeat it."
     raise LimitExceededError(
-        f"{server} {what}; Floe stopped reading.{done} A working catalog does not answer like this: check catalog.uri, "
-        f"and the server. If the answer is right, raise catalog.limits.{setting} in floe.yaml"
+        f"{server} {problem}; Floe stopped reading.{done} A working catalog does not answer like this: check "
+        f"catalog.uri, and the server. If the answer is right, raise catalog.limits.{setting} in floe.yaml"
     )
 
 
@@ -47,7 +47,7 @@ def read_body(response: requests.Response, limits: ResponseLimits) -> None:
     method, server = response.request.method, address(response.url)
     pieces, size = [], 0
     try:
-        for piece in response.iter_content(_PIECE):
+        for piece in response.iter_content(_CHUNK):
             size += len(piece)
             if size > limits.response_bytes:
                 problem = f"answered with more than {limits.response_bytes / _MB:,.4g} MB"
@@ -148,10 +148,10 @@ class _TimedReads(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
-        left, patience = self._ends_at - time.monotonic(), self._sock.gettimeout()
+        left, timeout = self._ends_at - time.monotonic(), self._sock.gettimeout()
         if left <= 0:
             self._refuse()
-        if patience is not None and patience <= left:
+        if timeout is not None and timeout <= left:
             return self._raw.readinto(buffer)
         self._sock.settimeout(left)
         try:
@@ -159,7 +159,7 @@ class _TimedReads(io.RawIOBase):
         except TimeoutError:
             self._refuse()
         finally:
-            self._sock.settimeout(patience)
+            self._sock.settimeout(timeout)
 
     def _refuse(self) -> NoReturn:
         _refuse(f"has not finished its answer after {self._seconds:g} s", "seconds", method=self._method)

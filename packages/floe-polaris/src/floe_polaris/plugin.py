@@ -34,7 +34,7 @@ _OWN_ENDPOINT = "; if s3.endpoint is right, set storage.endpoint in floe.yaml to
 
 
 class RestCatalogPlugin(CatalogPlugin):
-    """Any catalog that speaks Iceberg's REST protocol."""
+    """Any catalog with Iceberg's REST protocol."""
 
     metadata: ClassVar[PluginMetadata] = PluginMetadata(
         name="rest", version=__version__, floe_api_version=FLOE_API_VERSION, description="an Iceberg REST catalog"
@@ -105,13 +105,13 @@ class RestCatalogPlugin(CatalogPlugin):
     def check_for_spark(self) -> None:
         """Java fetches /v1/config itself and lets it override the project's settings."""
         catalog = self.connect()
-        found = catalog.sent_settings.refused_for_spark
-        if found:
+        refused = catalog.sent_settings.refused_for_spark
+        if refused:
             raise FloeStorageError(
-                f"Spark cannot use the catalog at {address(catalog.uri)}: it sends {shown(', '.join(found))} in "
+                f"Spark cannot use the catalog at {address(catalog.uri)}: it sends {shown(', '.join(refused))} in "
                 f"/v1/config, which only the project may set; Java would load the classes that these name, or send "
                 f"credentials to these addresses. Remove them on the server, and check catalog.uri"
-                f"{_OWN_ENDPOINT if 's3.endpoint' in found else ''}. Operations without Spark still work"
+                f"{_OWN_ENDPOINT if 's3.endpoint' in refused else ''}. Operations without Spark still work"
             )
 
     def _spark_trust(self, settings: RestCatalogConfig) -> dict[str, str]:
@@ -174,7 +174,7 @@ class RestCatalogPlugin(CatalogPlugin):
             translated("list_namespaces", parent or self._config.warehouse, namespace=True),
         ):
             try:
-                found = self.connect().list_namespaces(levels)
+                namespaces = self.connect().list_namespaces(levels)
             except NoSuchNamespaceError as exc:
                 if levels:
                     raise
@@ -183,7 +183,7 @@ class RestCatalogPlugin(CatalogPlugin):
                     f"catalog.warehouse in floe.yaml, and the roles of the principal"
                 ) from exc
             # Some servers list grandchildren too.
-            return sorted({".".join(name) for name in found if len(name) == len(levels) + 1})
+            return sorted({".".join(name) for name in namespaces if len(name) == len(levels) + 1})
 
     def delete_namespace(self, namespace: str) -> None:
         levels = Namespace.from_string(namespace).levels

@@ -40,7 +40,6 @@ class SentSettings:
         self._server = server
         self._lock = threading.Lock()
         self._reported: set[str] = set()
-        self._for_files: dict[str, str] = {}
         self.refused_for_spark: tuple[str, ...] = ()
 
     def of_catalog(self, answer: ConfigResponse) -> tuple[dict[str, str], dict[str, str]]:
@@ -78,20 +77,20 @@ class SentSettings:
         return vended_stores(sent) if self._delegates else frozenset()
 
     def _sifted(self, sent: Mapping[str, Any], vended: frozenset[str]) -> dict[str, str]:
-        found = sift(sent, self._own, vended=vended)
-        self._report(found.dropped)
-        if "prefix" in found.dropped:  # every request has it: without it, another catalog of the server would answer
+        sifted = sift(sent, self._own, vended=vended)
+        self._report(sifted.dropped)
+        if "prefix" in sifted.dropped:  # every request has it: without it, another catalog of the server would answer
             raise FloeStorageError(
                 f"the catalog server at {self._server} asks for the path prefix {shown(str(sent['prefix']))!r}, which "
                 f"is not a plain path; check catalog.uri, and the name of the catalog on the server"
             )
-        if not self._allow_insecure and plain_http_problem(_ENDPOINT, found.kept.get(_ENDPOINT)):
+        if not self._allow_insecure and plain_http_problem(_ENDPOINT, sifted.kept.get(_ENDPOINT)):
             raise ConfigurationError(
-                f"the catalog server vends credentials for {shown(found.kept[_ENDPOINT])}: http:// to another machine "
+                f"the catalog server vends credentials for {shown(sifted.kept[_ENDPOINT])}: http:// to another machine "
                 f"sends them and the data unencrypted. Have the server vend an https:// endpoint, or set "
                 f"catalog.allow_insecure: true if the network is trusted"
             )
-        return found.kept
+        return sifted.kept
 
     def _report(self, dropped: Iterable[str]) -> None:
         with self._lock:

@@ -33,7 +33,7 @@ _PAUSE = 5.0
 
 
 class TokenSource(ABC):
-    """Where the token comes from. Thread-safe."""
+    """The source of the token. Thread-safe."""
 
     @abstractmethod
     def current(self) -> str | None:
@@ -119,7 +119,7 @@ class ClientCredentials(TokenSource):
         self._refresh = refresh
         self._lock = threading.Lock()
         self._token: _Token | None = None
-        self._rounds = 0
+        self._attempts = 0
         self._failure: FloeError | None = None
         protect(quote_plus(client_secret.get_secret_value()))  # as encoded in the form
 
@@ -149,11 +149,11 @@ class ClientCredentials(TokenSource):
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """One thread at a time; threads that waited during a failed attempt fail with it, without one of their own."""
-        seen = self._rounds
+        """One thread at a time; threads that waited for a failed attempt raise its error instead of trying again."""
+        seen = self._attempts
         with self._lock:
             failure = self._failure
-            if failure is not None and self._rounds != seen:
+            if failure is not None and self._attempts != seen:
                 raise type(failure)(str(failure)) from failure
             try:
                 yield
@@ -163,15 +163,16 @@ class ClientCredentials(TokenSource):
             else:
                 self._failure = None
             finally:
-                self._rounds += 1
+                self._attempts += 1
 
     def _fetched(self) -> _Token:
         with operation("polaris.authenticate", scope=self._form["scope"], server=self._server.uri):
-            asked = time.monotonic()
+            requested_at = time.monotonic()
             answer = self.answered()
             text = checked_token(answer.access_token.get_secret_value(), "The answer of the token endpoint")
             protect_for_now(text)
-            return _Token(text, asked + answer.life - min(answer.life / 5, _LONGEST_MARGIN), asked + answer.life)
+            ends_at = requested_at + answer.life
+            return _Token(text, ends_at - min(answer.life / 5, _LONGEST_MARGIN), ends_at)
 
     def answered(self) -> _Answer:
         """The token endpoint's response, retried as catalog.retry sets."""
@@ -209,21 +210,21 @@ class BearerAuth(AuthBase):
 
     def __init__(self, source: TokenSource) -> None:
         self.source = source
-        self._was_let_in = False
+        self._was_accepted = False
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         token = self.source.current()
         if token is None:
             return request
         request.headers["Authorization"] = f"Bearer {token}"
-        request.register_hook("response", self._again_if_refused)  # type: ignore[no-untyped-call] # no stubs
+        request.register_hook("response", self._retry_if_refused)  # type: ignore[no-untyped-call] # no stubs
         return request
 
-    def _again_if_refused(self, response: requests.Response, **options: Any) -> requests.Response:
+    def _retry_if_refused(self, response: requests.Response, **options: Any) -> requests.Response:
         if response.status_code not in _REFUSED:
-            self._was_let_in |= response.status_code < 500
+            self._was_accepted |= response.status_code < 500
             return response
-        if not self._was_let_in:  # another token of the same kind would be refused too
+        if not self._was_accepted:  # another token of the same kind would be refused too
             return response
         sent = str(response.request.headers.get("Authorization", "")).removeprefix("Bearer ")
         token = self.source.renewed(sent)
@@ -239,6 +240,6 @@ class BearerAuth(AuthBase):
         return answer
 
     def auth_header(self) -> str | None:
-        """As PyIceberg asks for it when it signs requests of its own."""
+        """Called by PyIceberg when it signs requests itself."""
         token = self.source.current()
         return None if token is None else f"Bearer {token}"

@@ -72,8 +72,8 @@ class Server:
                 f"catalog.timeout_seconds"
             )
         if status == 429:
-            asked = retry_after(exc)
-            when = f" and asks to wait {asked:.0f} s, longer than retry.max_wait_seconds" if asked is not None else ""
+            delay = retry_after(exc)
+            when = f" and asks to wait {delay:.0f} s, longer than retry.max_wait_seconds" if delay is not None else ""
             return f"{where} gets too many requests{tried}{when}; try again later, or raise catalog.retry"
         if status is not None:
             return f"{where} answered {status}{tried}: it is not available; check that it runs, then try again"
@@ -90,12 +90,12 @@ class Server:
         )
 
     def _tls_advice(self, where: str, text: str) -> str:
-        found = re.search(r"certificate verify failed: (.+?) \(_ssl", text)
+        failure = re.search(r"certificate verify failed: (.+?) \(_ssl", text)
         if _CUT.search(text):
             return f"the connection to {where} broke during the TLS handshake; check that it runs, then try again"
-        if found is None:
+        if failure is None:
             return f"{where} does not speak TLS; if it accepts only plain connections, use http:// in {self.setting}"
-        reason = shown(found[1]).rstrip(".")
+        reason = shown(failure[1]).rstrip(".")
         if re.search(r"(?i)mismatch|not valid for", reason):
             advice = f"Use the host name of its certificate in {self.setting}"
         elif re.search(r"(?i)expired|not yet valid", reason):
@@ -179,7 +179,7 @@ def address(url: str, *, seen_from: str = "") -> str:
 def corrected_uri(uri: str, *, polaris: bool) -> str | None:
     """The address without /v1 at its end, and with the /api/catalog of a Polaris; None if it needs no correction."""
     given = uri.rstrip("/")
-    # Only at the end: a /v1/ further in front may belong to the address of a server.
+    # Only at the end: an earlier /v1/ may belong to the server's own path.
     base = re.sub(r"/v1(/(config|oauth/tokens|[^/]+/namespaces(/.*)?|namespaces(/.*)?))?$", "", given)
     if polaris and not base.endswith("/api/catalog"):
         base = f"{re.sub(r'/api(/[^/]*)?$', '', base)}/api/catalog"

@@ -12,10 +12,23 @@ __all__ = ["connect"]
 
 
 def connect(project: Path | str | None = None, *, environment: str | None = None) -> Lake:
-    """Open the lake of a project from Python: `connect().read("gold.daily_revenue")`.
+    """Compile a project and open its lake.
 
-    Logs and spans go where floe.yaml says. Operations outside of a span of your own belong to one trace: that of the
-    environment variable TRACEPARENT, or a new one for this program.
+    Logs and traces go where floe.yaml says. Operations outside of a span belong to one trace: that of the environment
+    variable TRACEPARENT, or a new one for this process.
+
+    Args:
+        project: The folder that holds floe.yaml. By default the current one, or the nearest parent that holds one.
+        environment: The environment whose overlay is applied. By default none.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from floe_runtime import connect
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> with connect() as lake:
+        ...     _ = lake.tables.write_data("bronze.orders", pa.table({"id": [1, 2]}), mode="append")
+        ...     lake.tables.scan("bronze.orders").to_arrow().num_rows
+        2
     """
     from floe_core.compiler import compile_project, find_project
     from floe_core.observability import observe, program_trace

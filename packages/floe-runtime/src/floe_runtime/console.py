@@ -1,4 +1,4 @@
-"""What people see: progress while assets run and tables are maintained, and what came of it."""
+"""Terminal output: progress of runs and maintenance, and their results."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ __all__ = [
     "skipped_lines",
 ]
 
-_KEPT = 20  # files of a table that are named where they are not removed
+_KEPT = 20  # files listed per table that were not removed
 _COLOURS = {"done": "green", "failed": "red", "interrupted": "yellow", "killed": "red"}
-# What health does without where the screen is narrow, in this order; its findings tell of it where it matters.
+# The columns that the health table drops on a narrow screen, in this order; findings repeat what matters.
 _LEFT_OUT = ("manifests", "skew", "partitions", "written", "deletes", "small", "bytes", "maintained", "snapshots")
 
 
 def command_name() -> str:
-    """How to type this command from any folder."""
+    """The command as it can be typed in any folder."""
     return "floe" if shutil.which("floe") else str(Path(sys.argv[0]).resolve())
 
 
@@ -78,7 +78,7 @@ def age(moment: datetime | None) -> str:
 
 
 def columns_table(columns: Mapping[str, Sequence[str | Text]], *, numbers: Collection[str] = ()) -> Table:
-    """A table of texts by the names of its columns; those in `numbers` stand on the right."""
+    """A table from its columns by name; those in `numbers` are right-aligned."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in columns:
         if name in numbers:
@@ -91,38 +91,42 @@ def columns_table(columns: Mapping[str, Sequence[str | Text]], *, numbers: Colle
 
 
 def report_table(report: RunReport, console: Console) -> Table:
-    """What each asset wrote; a narrow screen does without the asset where the table says the same."""
-    plain = all(one.asset.replace("/", ".") == one.table for one in report.materialized)
+    """What each asset wrote; on a narrow screen the asset column is dropped if it repeats the table."""
+    plain = all(materialized.asset.replace("/", ".") == materialized.table for materialized in report.materialized)
     with_asset = console.width >= 100 or not plain
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("asset", "table") if with_asset else ("table",):
         table.add_column(name, overflow="fold")
     for name in ("rows", "files", "bytes", "snapshot", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in report.materialized:
+    for materialized in report.materialized:
         table.add_row(
-            *([escape(one.asset)] if with_asset else []),
-            escape(one.table),
-            f"{one.rows:,}",
-            _files(one),
-            human_bytes(one.bytes),
-            str(one.snapshot_id),
-            f"{one.seconds:.1f}",
+            *([escape(materialized.asset)] if with_asset else []),
+            escape(materialized.table),
+            f"{materialized.rows:,}",
+            _files(materialized),
+            human_bytes(materialized.bytes),
+            str(materialized.snapshot_id),
+            f"{materialized.seconds:.1f}",
         )
     return table
 
 
 def check_lines(report: RunReport) -> Iterator[Text]:
     """One line for each asset check."""
-    for one in report.checks:
-        sign = ("  ✓ ", "green") if one.passed else ("  ✗ ", "red" if one.severity == "ERROR" else "yellow")
-        yield Text.assemble(sign, f"check {one.check} of {one.asset}", (f"  {one.description}", "dim"))
+    for check in report.checks:
+        sign = ("  ✓ ", "green") if check.passed else ("  ✗ ", "red" if check.severity == "ERROR" else "yellow")
+        yield Text.assemble(sign, f"check {check.check} of {check.asset}", (f"  {check.description}", "dim"))
 
 
-def _files(one: Materialized) -> str:
-    if one.deduplicated:
+def _files(materialized: Materialized) -> str:
+    if materialized.deduplicated:
         return "done before"
-    return f"+{one.files} -{one.files_removed}" if one.files_removed else f"+{one.files}"
+    return (
+        f"+{materialized.files} -{materialized.files_removed}"
+        if materialized.files_removed
+        else f"+{materialized.files}"
+    )
 
 
 def failure_lines(failure: Failure) -> Iterator[str]:
@@ -153,13 +157,13 @@ def log_printer(console: Console, *, verbose: bool) -> Callable[[LogLine], None]
 
 @contextmanager
 def progress(console: Console, title: str, *, keep: bool = True) -> Iterator[Callable[[StepEvent], None]]:
-    """Show what each asset is doing; on a terminal it moves, elsewhere each finished asset is a line.
+    """Show the state of each asset: live on a terminal, elsewhere one line per finished asset.
 
-    `keep` leaves the lines of the finished assets on a terminal; a table that says the same makes them needless.
+    `keep` leaves the lines of finished assets on a terminal; it is off where a table repeats them.
     """
     board = _Board(console, title)
     if not console.is_terminal:
-        yield board.tell
+        yield board.watch_and_print
         return
     with Live(board, console=console, refresh_per_second=8, transient=True):
         yield board.watch
@@ -184,7 +188,7 @@ class _Board:
                 self._started[event.asset] = time.monotonic()
             self._events[event.asset] = event
 
-    def tell(self, event: StepEvent) -> None:
+    def watch_and_print(self, event: StepEvent) -> None:
         self.watch(event)
         if event.state in ("done", "failed"):
             self._console.print(self._line(event))
@@ -217,11 +221,11 @@ class _Board:
 
 
 class UpkeepLine:
-    """What maintenance is doing: one line that moves on a terminal; elsewhere each finished step is a line."""
+    """The progress of maintenance: one live line on a terminal, elsewhere one line per finished step."""
 
     def __init__(self, console: Console, tables: Sequence[TableIdentifier]) -> None:
         self._console = console
-        self._width = min(40, max((len(str(one)) for one in tables), default=0))
+        self._width = min(40, max((len(str(table)) for table in tables), default=0))
         column = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._live = LiveLine(
             SpinnerColumn(),
@@ -237,7 +241,7 @@ class UpkeepLine:
 
     @contextmanager
     def over(self, table: TableIdentifier) -> Iterator[None]:
-        """While one table is looked at and maintained."""
+        """The block in which one table is inspected and maintained."""
         self.say(f"looking at {table}")
         yield
         self._live.advance(self._task)
@@ -253,34 +257,34 @@ class UpkeepLine:
         if event.report is None:
             self.say(f"{event.table}: {step}, {event.step.reason}")
         elif not self._console.is_terminal:
-            self._tell(event.table, f"{step:<10}", event.report.told(), f"{event.report.seconds:.1f} s")
+            self._print(event.table, f"{step:<10}", event.report.summary(), f"{event.report.seconds:.1f} s")
 
     def failed(self, table: TableIdentifier) -> None:
         if not self._console.is_terminal:
-            self._tell(table, "failed", sign=("✗", "red"))
+            self._print(table, "failed", sign=("✗", "red"))
 
-    def _tell(self, table: TableIdentifier, *words: str, sign: tuple[str, str] = ("✓", "green")) -> None:
-        text = Text.assemble("  ", sign, f" {table!s:<{self._width}}  ", "  ".join(words))
+    def _print(self, table: TableIdentifier, *cells: str, sign: tuple[str, str] = ("✓", "green")) -> None:
+        text = Text.assemble("  ", sign, f" {table!s:<{self._width}}  ", "  ".join(cells))
         self._console.print(text, soft_wrap=True)
 
 
 def plan_lines(plan: TablePlan, only: Collection[Step]) -> Iterator[RenderableType]:
-    """What would be done to a table, and what it looks like; nothing if there is nothing to say."""
+    """The planned steps of a table and its current state; no lines if nothing is planned or skipped."""
     if plan.steps:
         facts = plan.facts
-        words = [
+        state = [
             f"{counted(facts.files, 'file')} of {human_bytes(facts.bytes)}",
             f"{counted(facts.snapshots, 'snapshot')} since {age(facts.oldest_snapshot)}",
             *([counted(facts.delete_files, "delete file")] if facts.delete_files else []),
         ]
-        yield Text.assemble((str(plan.table), "bold"), f": {', '.join(words)}")
+        yield Text.assemble((str(plan.table), "bold"), f": {', '.join(state)}")
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True, min_width=10)
         grid.add_column(overflow="fold")
-        for one in plan.steps:
-            about = "writes {} anew" if one.step is Step.COMPACT else "frees about {}"
-            size = f"; {about.format(human_bytes(one.bytes))}" if one.bytes else ""
-            grid.add_row(Text(one.step.value, style="cyan"), Text(f"{one.reason}{size}"))
+        for step in plan.steps:
+            about = "rewrites {}" if step.step is Step.COMPACT else "frees about {}"
+            size = f"; {about.format(human_bytes(step.bytes))}" if step.bytes else ""
+            grid.add_row(Text(step.step.value, style="cyan"), Text(f"{step.reason}{size}"))
         yield Padding(grid, (0, 0, 0, 2), expand=False)
     for text in skipped_lines(plan.table, plan.skipped, only):
         yield Padding(text, (0, 0, 0, 2), expand=False) if plan.steps else text
@@ -288,9 +292,9 @@ def plan_lines(plan: TablePlan, only: Collection[Step]) -> Iterator[RenderableTy
 
 
 def kept_lines(table: TableIdentifier, kept: Sequence[KeptFile]) -> Iterator[Text]:
-    """A line for each file that is not removed, with the reason; of many, the first."""
-    for one in kept[:_KEPT]:
-        yield Text.assemble((f"{table} not removed", "yellow"), f": {redact(str(one))}")
+    """A line for each file that was not removed, with the reason; at most `_KEPT`."""
+    for file in kept[:_KEPT]:
+        yield Text.assemble((f"{table} not removed", "yellow"), f": {redact(str(file))}")
     if len(kept) > _KEPT:
         more = f": {counted(len(kept) - _KEPT, 'more file')}; --json lists them all"
         yield Text.assemble((f"{table} not removed", "yellow"), more)
@@ -299,24 +303,26 @@ def kept_lines(table: TableIdentifier, kept: Sequence[KeptFile]) -> Iterator[Tex
 def skipped_lines(
     table: TableIdentifier, skipped: Sequence[tuple[Step, str]], only: Collection[Step]
 ) -> Iterator[Text]:
-    """One line for each reason to leave something out."""
+    """One line per reason for skipping steps."""
     by_reason: dict[str, list[str]] = {}
     for step, reason in skipped:
         by_reason.setdefault(reason, []).append(step.value)
     for reason, steps in by_reason.items():
-        what = "left alone" if len(steps) == len(only) else f"{', '.join(steps)} skipped"
-        yield Text.assemble((f"{table} {what}", "yellow"), f": {redact(reason)}")
+        status = "left alone" if len(steps) == len(only) else f"{', '.join(steps)} skipped"
+        yield Text.assemble((f"{table} {status}", "yellow"), f": {redact(reason)}")
 
 
 def done_table(outcomes: Sequence[TableOutcome]) -> Table:
     """What each step did, under the name of its table."""
     rows = [
-        (str(one.table) if number == 0 else "", report) for one in outcomes for number, report in enumerate(one.reports)
+        (str(outcome.table) if number == 0 else "", report)
+        for outcome in outcomes
+        for number, report in enumerate(outcome.reports)
     ]
     return columns_table(
         {
             "table": [table for table, _report in rows],
-            "what was done": [f"{report.step.value}: {report.told()}" for _table, report in rows],
+            "what was done": [f"{report.step.value}: {report.summary()}" for _table, report in rows],
             "removed": [f"{len(report.files_removed):,}" for _table, report in rows],
             "freed": [human_bytes(report.bytes_freed) for _table, report in rows],
             "seconds": [f"{report.seconds:.1f}" for _table, report in rows],
@@ -326,36 +332,37 @@ def done_table(outcomes: Sequence[TableOutcome]) -> Table:
 
 
 def shown_status(recorded: str) -> str:
-    """A step of which only the beginning is recorded was killed."""
+    """The status to show: a step whose end is not recorded was killed."""
     return "killed" if recorded == "began" else recorded
 
 
 def print_records(console: Console, records: Sequence[Record], *, with_files: bool) -> None:
-    """The record of maintenance: a line for each step, why below it, and the files it removed."""
-    width = max((len(one.table) for one in records), default=0)
-    for one in records:
-        status = shown_status(one.status)
-        freed = f"{counted(one.files, 'file')}, {human_bytes(one.bytes)}" if one.files else ""
+    """The maintenance records: a line per step, the reason below it, and the removed files."""
+    width = max((len(record.table) for record in records), default=0)
+    for record in records:
+        status = shown_status(record.status)
+        freed = f"{counted(record.files, 'file')}, {human_bytes(record.bytes)}" if record.files else ""
         head = Text.assemble(
-            f"{one.at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}  {one.table:<{width}}  {one.step.value:<10}  ",
+            f"{record.at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}  ",
+            f"{record.table:<{width}}  {record.step.value:<10}  ",
             (f"{status:<11}", _COLOURS[status]),
             f"  {freed}",
         )
         head.rstrip()
         console.print(head, soft_wrap=True)
-        unknown = "its end was never recorded: it was killed, or is still at work" if one.status == "began" else ""
-        error = one.error if one.status == "failed" else None
-        for reason in filter(None, (one.reason, error, unknown)):
+        unknown = "its end was never recorded: killed, or still running" if record.status == "began" else ""
+        error = record.error if record.status == "failed" else None
+        for reason in filter(None, (record.reason, error, unknown)):
             console.print(Padding(Text(redact(reason), style="dim"), (0, 0, 0, 4), expand=False))
-        for path in one.removed if with_files else ():
+        for path in record.removed if with_files else ():
             console.print(Text(f"    - {path}"), soft_wrap=True)
 
 
 def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: Console) -> Table:
-    """One row for each table, in as many columns as fit; a table without facts could not be read."""
+    """One row per table, with as many columns as fit; a table without facts could not be read."""
 
-    def column(tell: Callable[[TableFacts], str]) -> list[str]:
-        return ["-" if facts is None else tell(facts) for _table, _light, facts in rows]
+    def column(text: Callable[[TableFacts], str]) -> list[str]:
+        return ["-" if facts is None else text(facts) for _table, _light, facts in rows]
 
     columns: dict[str, Sequence[str | Text]] = {
         "health": [_light(light) for _table, light, _facts in rows],
@@ -375,9 +382,9 @@ def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: 
     }
     numbers = columns.keys() - {"health", "table"}
     table = columns_table(columns, numbers=numbers)
-    boundless = console.options.update(max_width=10_000)
+    unlimited = console.options.update(max_width=10_000)
     for name in _LEFT_OUT:
-        if console.measure(table, options=boundless).maximum <= console.width:
+        if console.measure(table, options=unlimited).maximum <= console.width:
             break
         del columns[name]
         table = columns_table(columns, numbers=numbers)
@@ -385,14 +392,14 @@ def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: 
 
 
 def _light(light: Light) -> Text:
-    """The light as a colour and as a word."""
+    """The light as a coloured dot and its name."""
     return Text.assemble(("● ", light.value), light.value, no_wrap=True)
 
 
 def print_findings(console: Console, table: str, light: Light, findings: Sequence[Finding]) -> None:
-    """What is the matter with a table, and what mends it; a command stays on one line, to be copied."""
+    """The findings of a table with the command that fixes each, on one line for copying."""
     console.print(Text.assemble(("● ", light.value), (table, "bold")))
-    for one in findings:
-        console.print(Padding(Text(redact(one.reason)), (0, 0, 0, 2), expand=False))
-        if one.mend:
-            console.print(Text(f"    {one.mend}", style="cyan"), soft_wrap=True)
+    for finding in findings:
+        console.print(Padding(Text(redact(finding.reason)), (0, 0, 0, 2), expand=False))
+        if finding.mend:
+            console.print(Text(f"    {finding.mend}", style="cyan"), soft_wrap=True)

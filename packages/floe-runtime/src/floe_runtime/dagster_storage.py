@@ -1,4 +1,4 @@
-"""Dagster's SQLite storage with batches of events in one transaction, and without the secrets that Floe knows.
+"""Dagster's SQLite storage, with batches of events in one transaction and known secrets masked.
 
 A run over partitions stores a planned event and a materialization for each partition of each asset, and Dagster's
 SQLite storage commits each of them twice: a year of days takes minutes. Files and tables are Dagster's own, so the
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_SIZE", "SETTINGS", "ProjectStorage", "protect_project"]
 
-# Dagster hands events over in batches only where the environment names a size.
+# Dagster stores events in batches only if this environment variable is set.
 BATCH_SIZE = ("DAGSTER_EVENT_BATCH_SIZE", "1000")
 SETTINGS = """\
 storage:
@@ -46,21 +46,22 @@ storage:
       base_dir:
         env: DAGSTER_HOME
 """
-# Texts only: what code reads back (cursors, run keys, run configuration, tags) is kept. A title with a mask is invalid.
+# Free text only: values that code reads back (cursors, run keys, run config, tags) are not masked. A masked title would
+# be invalid.
 _TICK_TEXTS = ("error", "skip_reason")
 _BACKFILL_TEXTS = ("error", "description")
 _CHECKSUM = re.compile("-[0-9a-f]{8}$")
 
 
 class _EventLog(AdaptedEventLog):
-    """The event log of Dagster, without secrets, and with a batch in one transaction of each of its two files."""
+    """Dagster's event log, with secrets masked, and each batch in one transaction per file (run and index)."""
 
     def store_event(self, event: EventLogEntry) -> None:
         super().store_event(redacted(event))
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        events = [redacted(one) for one in events]
-        for (run_id, is_plain), group in itertools.groupby(events, lambda one: (one.run_id, _is_plain(one))):
+        events = [redacted(event) for event in events]
+        for (run_id, is_plain), group in itertools.groupby(events, lambda event: (event.run_id, _is_plain(event))):
             if is_plain:
                 self._store_together(run_id, list(group))
             else:
@@ -69,18 +70,18 @@ class _EventLog(AdaptedEventLog):
 
     def _store_together(self, run_id: str, events: list[EventLogEntry]) -> None:
         rows = [self.row_of(event) for event in events]
-        # If this fails, Dagster stores the events again, one at a time: nothing may be stored by then, or sensors see
-        # them twice. So neither file is committed before both have all rows. The run's log is committed first; if the
-        # commit of the index then fails (disk full), the log of the run lists these events twice, the index once.
+        # On failure Dagster retries the events one at a time, so nothing may have been stored, or sensors see them
+        # twice: neither file is committed before both have all rows. The run's log is committed first; if the commit
+        # of the index then fails (disk full), the run's log lists these events twice, the index once.
         with self.index_transaction() as index, self.run_beside_index(run_id) as run:
             run.execute(SqlEventLogStorageTable.insert(), rows)
             self._store_in_index(index, events, rows)
 
     def _store_in_index(self, index: Any, events: Sequence[EventLogEntry], rows: Sequence[Mapping[str, Any]]) -> None:
         inserted = [index.execute(SqlEventLogStorageTable.insert().values(**row)) for row in rows]
-        ids = [int(one.lastrowid) for one in inserted]
+        ids = [int(result.lastrowid) for result in inserted]
         self.store_tags(index, events, ids)
-        # Each event of an asset replaces what the one before it left in the table of assets.
+        # Each event overwrites the asset's row, so only the latest of each type is stored there.
         latest = {
             (event.dagster_event_type, row["asset_key"]): (event, event_id)
             for event, row, event_id in zip(events, rows, ids, strict=True)
@@ -90,12 +91,12 @@ class _EventLog(AdaptedEventLog):
 
 
 def _is_plain(event: EventLogEntry) -> bool:
-    """Is it an event of an asset, which leaves no traces but in the log, its tags and the table of assets?"""
+    """Whether it is an asset event, which is stored only in the log, its tags and the table of assets."""
     return event.dagster_event is not None and event.dagster_event.event_type in ASSET_EVENTS
 
 
 class _Schedules(SqliteScheduleStorage):
-    """The ticks of schedules and sensors, without secrets. Cursors and run keys are kept: sensors read them back."""
+    """Ticks of schedules and sensors, with secrets masked except in cursors and run keys, which sensors read back."""
 
     def create_tick(self, tick_data: TickData) -> InstigatorTick:
         return super().create_tick(with_redacted(tick_data, *_TICK_TEXTS))
@@ -105,7 +106,7 @@ class _Schedules(SqliteScheduleStorage):
 
 
 class _Runs(SqliteRunStorage):
-    """Runs as Dagster keeps them; errors of backfills and daemons without secrets."""
+    """Dagster's run storage, with secrets masked in the errors of backfills and daemons."""
 
     def add_backfill(self, partition_backfill: PartitionBackfill) -> None:
         super().add_backfill(with_redacted(partition_backfill, *_BACKFILL_TEXTS))
@@ -142,8 +143,8 @@ def protect_project(home: Path) -> None:
     folder, (kind, _, rest) = home.absolute().parent, home.name.partition(".")
     if folder.name != ".floe":
         return
-    # `dagster.ENVIRONMENT`, and for a catalog that changed with a checksum: `pipeline.py` names the folders.
+    # `dagster.ENVIRONMENT`, plus a checksum if the catalog changed; `pipeline.py` names these folders.
     names = {rest, _CHECKSUM.sub("", rest)} if rest and kind == "dagster" else {None}
     for environment in names:
-        with suppress(FloeError, OSError):  # without a contract there is nothing to protect
+        with suppress(FloeError, OSError):  # without a contract there are no secrets to mask
             CompiledArtifacts.load(folder.parent, environment).protect_secrets()

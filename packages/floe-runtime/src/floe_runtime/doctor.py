@@ -1,4 +1,4 @@
-"""What must work before anything works, checked one by one on the real parts."""
+"""Checks of everything that Floe depends on, in order, on the real engines and services."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Step = tuple[str, Callable[[], str]]
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: green, or red with what to do."""
+    """The result of one check; a failed one says what to do."""
 
     name: str
     ok: bool
@@ -36,7 +36,7 @@ class Finding:
 
 
 def examine(artifacts: CompiledArtifacts) -> Iterator[Finding]:
-    """Each check as it ends; what cannot be checked after a failure is left out."""
+    """Yields each check as it ends; checks that a failure makes impossible are left out."""
     java = java_problem()
     yield Finding("java", java is None, java or f"Java {java_version(java_executable() or '')} at {java_executable()}")
     if java is not None and artifacts.spark.remote is None:
@@ -76,11 +76,11 @@ def _raise(exc: FloeError) -> str:
 
 
 def _examine_server(probe: Probe, steps: list[Step]) -> Iterator[Finding]:
-    """The way to the catalog, then what one may do there, by a probe that is gone afterwards whatever happens."""
+    """The connection to the catalog, then the privileges there, with a probe table that is always removed."""
     for name, check in steps:
         finding = _try(name, check)
         yield finding
-        if not finding.ok and name != "clock":  # a wrong clock breaks things later, and not each of them
+        if not finding.ok and name != "clock":  # a wrong clock breaks only some later checks
             return
     try:
         for name, check in (
@@ -104,7 +104,7 @@ def _try(name: str, check: Callable[[], str]) -> Finding:
         return Finding(name, True, redact(check()))
     except FloeError as exc:
         return Finding(name, False, redact(str(exc)))
-    except Exception as exc:  # noqa: BLE001 - a doctor that crashes helps nobody
+    except Exception as exc:  # noqa: BLE001 - any failure is a finding, not a crash
         return Finding(name, False, redact(f"{type(exc).__name__}: {exc}".splitlines()[0]))
 
 
@@ -123,7 +123,7 @@ def _storage(lake: Lake) -> str:
 
 
 def _place(lake: Lake) -> str:
-    """Iceberg keeps absolute paths: a local lake that was moved or copied still points to where it was."""
+    """Iceberg stores absolute paths: a local lake that was moved or copied still points to its old location."""
     count = 0
     for identifier in _all_tables(lake):
         count += 1
@@ -132,7 +132,7 @@ def _place(lake: Lake) -> str:
 
 
 def _timestamps(lake: Lake) -> str:
-    """Tables that a wrong clock left in a state in which Spark cannot load them, or cannot write to them."""
+    """Find tables that a wrong clock left in a state that Spark cannot load, or cannot write to."""
     from floe_iceberg.snapshots import GRACE_MS, disorder, latest_ms, now_ms
 
     unsorted: list[str] = []
@@ -145,7 +145,7 @@ def _timestamps(lake: Lake) -> str:
             ahead.append(str(identifier))
     problems = []
     if unsorted:
-        named = "".join(f" --table {one}" for one in unsorted)
+        named = "".join(f" --table {table}" for table in unsorted)
         problems.append(
             f"Spark cannot load {', '.join(unsorted)}: the clock of a writer went back. The next commit through Floe "
             f"repairs a table, such as: floe maintain run{named}"
@@ -161,13 +161,13 @@ def _timestamps(lake: Lake) -> str:
 
 
 def _all_tables(lake: Lake) -> Iterator[TableIdentifier]:
-    """All tables that Floe can name; other tools may have made some that it cannot."""
+    """All tables whose names Floe supports; other tools may have created others."""
     for namespace in lake.tables.list_namespaces(recursive=True):
         yield from lake.tables.list_tables(namespace)
 
 
 def _spark(lake: Lake) -> str:
-    """Starts Spark and makes it load its jars and the catalog."""
+    """Start Spark, with its jars and the catalog."""
     spark = lake.spark
     spark.sql("SELECT 1").collect()
     where = lake.artifacts.spark.remote or lake.artifacts.spark.master or "local[*]"
@@ -182,7 +182,7 @@ def _iceberg_version(lake: Lake) -> str:
 
 
 def _probe(lake: Lake) -> str:
-    """A table written by Spark and read by PyIceberg, gone afterwards with its namespace and files."""
+    """Write a table with Spark, read it with PyIceberg, and remove it with its namespace and files."""
     namespace = Namespace(levels=(f"floe_doctor_{uuid.uuid4().hex[:8]}",))
     identifier = TableIdentifier(namespace=namespace.levels, name="probe")
     try:
@@ -203,5 +203,5 @@ def _remove(lake: Lake, namespace: Namespace, identifier: TableIdentifier) -> No
     if str(namespace) in lake.tables.catalog_plugin.list_namespaces():
         lake.tables.catalog_plugin.delete_namespace(str(namespace))
     folder = lake.tables.storage_plugin.get_warehouse_uri(str(namespace))
-    if folder.startswith("file://"):  # purging leaves empty folders; this one is the probe's own
+    if folder.startswith("file://"):  # a purge leaves empty folders; this one belongs to the probe
         shutil.rmtree(folder.removeprefix("file://"), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The policy enforcer of a project: the one that its Dagster job of maintenance asks."""
+"""The policy enforcer of a project: that of its Dagster maintenance job."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["policy_enforcer"]
 def policy_enforcer(artifacts: CompiledArtifacts) -> PolicyEnforcer | None:
     """The enforcer that the definitions pass to create_definitions; None without one, or without definitions.
 
-    Definitions that cannot be imported are an error: what they would not allow must not be done.
+    Definitions that cannot be imported are an error: their enforcer might refuse the maintenance.
     """
-    # In the project's folder or installed, as `floe run` finds it; without the import of Dagster where there is none.
+    # In the project's folder or installed, as for `floe run`; Dagster is imported only if the module exists.
     top = artifacts.pipeline.definitions.partition(".")[0]
     if PathFinder.find_spec(top, [str(artifacts.root), *sys.path]) is None:
         return None

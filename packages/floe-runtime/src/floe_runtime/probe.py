@@ -1,4 +1,4 @@
-"""A table on a catalog server that shows what one may do there, with both engines, and that is gone afterwards."""
+"""A temporary table on a catalog server, to test the privileges there with both engines."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Probe:
         self._properties: dict[str, str] = {}
 
     def create(self) -> str:
-        """The namespace and the table; the catalog writes its first metadata file itself."""
-        self.was_there = True  # after a refusal it is not; after any other failure it may be
+        """Create the namespace and the table; the catalog itself writes the first metadata file."""
+        self.was_there = True  # not after a refusal, but possibly after any other failure
         try:
             with _needing("NAMESPACE_CREATE", "create a namespace"):
                 self.lake.tables.create_namespace(self.namespace)
@@ -50,7 +50,7 @@ class Probe:
         return f"a namespace and a table were created, at {table.location()}"
 
     def write(self) -> str:
-        """By PyIceberg, with the credentials that the catalog vends or those of `storage`."""
+        """Write and read with PyIceberg, with the credentials that the catalog vends or those of `storage`."""
         tables = self.lake.tables
         vended = tables.catalog_plugin.vend_credentials(str(self.table))
         self._properties = {**tables.storage_plugin.get_pyiceberg_properties(), **vended}
@@ -65,7 +65,7 @@ class Probe:
         return f"PyIceberg wrote and read {_ROWS} rows at {self._store}, {self._credentials}"
 
     def exchange(self) -> str:
-        """Spark reads what PyIceberg wrote, and the other way round."""
+        """Spark reads what PyIceberg wrote, and vice versa."""
         seen = self.lake.read(self.table).count()
         if seen != _ROWS:
             raise FloeError(f"PyIceberg wrote {_ROWS} rows and Spark read {seen}; they do not see the same table")
@@ -76,7 +76,7 @@ class Probe:
         return "Spark read what PyIceberg wrote, and PyIceberg read what Spark wrote"
 
     def remove(self) -> str:
-        """Whatever is there of it: table, files, namespace."""
+        """Remove what was created: table, files, namespace."""
         if not self.was_there:
             return "nothing was created"
         try:
@@ -94,10 +94,10 @@ class Probe:
         return f"the probe table{', its files' if self._reached else ''} and its namespace are gone"
 
     def _drop(self, table: Table) -> None:
-        # Where the store cannot be reached from here, only the catalog can delete the files.
+        # If this machine cannot reach the store, only the catalog can delete the files.
         files = reached_files(table) if self._reached else set()
         # A hostile server can name any file of this machine in the table's metadata.
-        files -= {one.path for one in Belongings(table, self.lake.tables.homes()).kept(files)}
+        files -= {file.path for file in Belongings(table, self.lake.tables.homes()).kept(files)}
         plugin = self.lake.tables.catalog_plugin
         with _needing("TABLE_DROP", "drop a table"):
             try:
@@ -115,7 +115,7 @@ class Probe:
         more = f", endpoint: '{endpoint}', path_style_access: true" if endpoint else ""
         raise FloeError(
             f"the catalog keeps its tables in {place.scheme}://{place.netloc}, and storage in floe.yaml is {kind}, so "
-            f"Spark would not get at them. Write storage: {{type: s3, bucket: {place.netloc}{more}}}"
+            f"Spark could not read them. Write storage: {{type: s3, bucket: {place.netloc}{more}}}"
         )
 
     @contextmanager
@@ -124,10 +124,10 @@ class Probe:
             yield
         except (FloeStorageError, OSError) as exc:
             if isinstance(exc, FloeStorageError) and type(exc) is not FloeStorageError:
-                raise  # it says what it is
-            told = str(exc.__cause__ or exc).splitlines()[0]
+                raise  # its message is specific already
+            reason = str(exc.__cause__ or exc).splitlines()[0]
             raise FloeError(
-                f"the catalog agreed, and the object store at {self._store} did not ({self._credentials}): {told}. "
+                f"the catalog agreed, and the object store at {self._store} did not ({self._credentials}): {reason}. "
                 f"See that the store can be reached from this machine under that address (storage.endpoint)"
             ) from exc
 
@@ -148,10 +148,10 @@ class Probe:
 
 @contextmanager
 def _needing(privilege: str, action: str) -> Iterator[None]:
-    """Let a refusal name the privilege, if the catalog's own words do not."""
+    """Name the missing privilege in a refusal, unless the catalog's own message does."""
     try:
         yield
     except PermissionDeniedError as exc:
-        if any(word in str(exc) for word in privilege.split(" and ")):
+        if any(name in str(exc) for name in privilege.split(" and ")):
             raise
-        raise PermissionDeniedError(f"{exc}. To {action}, Polaris wants {privilege}", detail=exc.detail) from exc
+        raise PermissionDeniedError(f"{exc}. To {action}, Polaris requires {privilege}", detail=exc.detail) from exc

@@ -1,4 +1,4 @@
-"""What Dagster stores, without the secrets that Floe knows: events, and the texts of ticks, backfills and daemons."""
+"""Mask known secrets in what Dagster stores: events, and the texts of ticks, backfills and daemons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["redacted", "with_redacted"]
 
 Stored = TypeVar("Stored")
 
-# What people and exceptions write. Names of runs, steps, assets and partitions are kept: Dagster finds events by them.
+# Fields with free text. Names of runs, steps, assets and partitions are not masked: Dagster looks events up by them.
 _FREE_TEXT = frozenset(
     {"description", "error", "error_info", "message", "metadata", "metadata_entries", "user_failure_data"}
     | {"user_message"}
@@ -21,7 +21,7 @@ _FREE_TEXT = frozenset(
 _TYPE_NAMES = ("__class__", "__enum__")
 _NAMES = {("AssetKey", "path"), ("SerializableErrorInfo", "cls_name")}
 _ENTRY = "EventMetadataEntry"
-# Floe reads these back to find what was written and what is lost. A secret may be an ordinary word: it changes none.
+# Floe reads these back to find lost writes. They are never masked: a secret may happen to equal an ordinary word.
 _READ_BACK = frozenset(
     {"dagster/table_name", "floe/branch", "floe/partitions", "floe/snapshot_id", "floe/table_uuid", "floe/write_id"}
 )
@@ -33,7 +33,7 @@ def redacted(event: EventLogEntry) -> EventLogEntry:
     if not knows_secrets():
         return event
     packed = pack_value(event)
-    # Text by text: in serialized JSON, quotes and backslashes of a secret are escaped, and it is not recognized.
+    # Value by value: serialized JSON escapes quotes and backslashes, so a secret would not match.
     clean = _without_secrets(packed, free=False)
     return event if clean == packed else unpack_value(clean, as_type=EventLogEntry)
 
@@ -45,7 +45,7 @@ def with_redacted(record: Stored, *fields: str) -> Stored:
     named: Any = record
     given = {name: getattr(named, name) for name in fields}
     replaced: Stored = named._replace(
-        **{name: unpack_value(_without_secrets(pack_value(one), free=True)) for name, one in given.items()}
+        **{name: unpack_value(_without_secrets(pack_value(value), free=True)) for name, value in given.items()}
     )
     return replaced
 
@@ -54,7 +54,7 @@ def _without_secrets(value: Any, *, free: bool) -> Any:
     if isinstance(value, str):
         return redact(value) if free else value
     if isinstance(value, list):
-        return [_without_secrets(one, free=free) for one in value]
+        return [_without_secrets(item, free=free) for item in value]
     if isinstance(value, dict):
         return _object_without_secrets(value, free=free)
     return value
@@ -64,7 +64,9 @@ def _object_without_secrets(value: dict[str, Any], *, free: bool) -> dict[str, A
     kind = value.get("__class__")
     if kind == _ENTRY and value["label"] in _READ_BACK:
         return value
-    is_plain = free and not any(key.startswith("__") for key in value)  # a user's own, with keys of any text
+    is_plain = free and not any(
+        key.startswith("__") for key in value
+    )  # a user's own mapping, whose keys may be any text
     return {
         redact(key) if is_plain and not key.startswith(_OWN_LABELS) else key: (
             item if _is_name(kind, key, item) else _without_secrets(item, free=free or key in _FREE_TEXT)
@@ -74,7 +76,7 @@ def _object_without_secrets(value: dict[str, Any], *, free: bool) -> dict[str, A
 
 
 def _is_name(kind: str | None, key: str, item: Any) -> bool:
-    """Is it a name that code looks up?"""
+    """Whether the value is a name that code looks up."""
     if kind == _ENTRY and key == "label":
         return str(item).startswith(_OWN_LABELS)
     return key in _TYPE_NAMES or (kind, key) in _NAMES

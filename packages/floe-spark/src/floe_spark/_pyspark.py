@@ -52,7 +52,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 
 def reset_catalogs(spark: SparkSession) -> None:
-    """Let a classic session open its catalogs again."""
+    """Close the catalogs of a classic session; they are opened again on use."""
     spark._jsparkSession.sessionState().catalogManager().reset()
 
 
@@ -67,7 +67,7 @@ def requested_plan(frame: Any) -> Any:
 
 
 def instantiated_session() -> SparkSession | None:
-    """The session that this process made last."""
+    """The session that this process created last."""
     return SparkSession._instantiatedSession
 
 

@@ -37,14 +37,32 @@ __all__ = ["SparkCompute"]
 
 
 class SparkCompute(ComputePlugin):
-    """DataFrames and Iceberg's procedures in the Spark of a lake, which starts when it is first needed."""
+    """The compute plugin `spark`: DataFrames, and maintenance by Iceberg's procedures, in the Spark session of a lake.
+
+    `Lake` and `IcebergTableManager` call it; the session starts on first use. `of` creates it for a lake.
+
+    Args:
+        config: The section `spark` of floe.yaml.
+        root: The folder that holds floe.yaml.
+
+    Example:
+        >>> from floe_core import TableIdentifier
+        >>> from floe_spark import SparkCompute
+        >>> orders = TableIdentifier.from_string("bronze.orders")
+        >>> compute = SparkCompute.of(lake)
+        >>> for order in range(5):
+        ...     _ = compute.write(compute.session().range(order, order + 1), orders, mode="append")
+        >>> report = compute.compact(orders, min_files=2)
+        >>> report.files_rewritten, report.files_added
+        (5, 1)
+    """
 
     metadata: ClassVar[PluginMetadata] = PluginMetadata(
         name="spark", version=__version__, floe_api_version=FLOE_API_VERSION, description="Iceberg's Spark procedures"
     )
 
     def __init__(self, config: BaseModel, *, root: Path) -> None:
-        del config, root  # the lake knows them
+        del config, root  # the lake has them
         self._opened: Lake | None = None
 
     @classmethod
@@ -53,6 +71,7 @@ class SparkCompute(ComputePlugin):
 
     @classmethod
     def of(cls, lake: Lake) -> SparkCompute:
+        """Create the compute plugin of a lake."""
         compute = cls(SparkConfig(), root=Path())
         compute.use_lake(lake)
         return compute

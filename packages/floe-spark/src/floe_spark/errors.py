@@ -101,7 +101,7 @@ _OF_FRAMES: _ByText = (
         ),
     ),
     (
-        # A missing metadata file is no matter of expiry: the table itself is damaged.
+        # A missing metadata file is not caused by expiry: the table itself is damaged.
         (
             r"iceberg\.exceptions\.NotFoundException\)?:? (?:Failed to open input stream for file|File does not exist"
             r"|Location does not exist): (?!\S+\.metadata\.json)"
@@ -113,7 +113,7 @@ _OF_FRAMES: _ByText = (
         ),
     ),
 )
-# Failures without a Java class that tells them apart: tables, memory, disks, stores, timestamps.
+# Failures that no Java class distinguishes: tables, memory, disks, stores, timestamps.
 _BY_TEXT: _ByText = (
     (
         r"IllegalStateException\)?:? Table UUID does not match",
@@ -124,7 +124,7 @@ _BY_TEXT: _ByText = (
         ),
     ),
     (
-        # A value of the data stands in quotes.
+        # Values of the data appear in quotes, and are not matched.
         r"(?m)^[^'\"`\n]*?(java\.lang\.OutOfMemoryError(?:\)?:? [^\n]+)?)",
         floe.FloeStorageError,
         (
@@ -134,7 +134,7 @@ _BY_TEXT: _ByText = (
         ),
     ),
     (
-        # Java gives no reason when it cannot create a folder: a name of more than 255 bytes is not possible.
+        # Java gives no reason when it cannot create a folder; file systems limit a name to 255 bytes.
         (
             r"(?:FSError|IOException|FileSystemException|FileNotFoundException)[^\n]*File name too long"
             r"|(?:Mkdirs failed to create|Failed to create file:?) [^\n]*/[^/\s]{256,}"
@@ -191,24 +191,24 @@ _DAMAGE = re.compile(
 )
 _JAVA_CLASS = re.compile(r"\b((?:[a-z][\w$]*\.)+)([A-Z][\w$]*(?:Exception|Error))\b")
 # The packages whose exceptions are known here; those of others may have the same names.
-_OURS = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
+_PACKAGES = ("org.apache.iceberg.", "org.apache.spark.", "org.apache.h", "java.net.", "java.sql.", "org.postgresql.")
 
 
-# The text of an error that only the JVM knew, if it ended before the text was read.
+# The text of an error in the JVM that ended before the text was read.
 LOST_TEXT = "the Spark process ended before it could report the error"
 
 
 def text_of(exc: BaseException) -> str:
     """The text of an error. Py4J requests it from the JVM each time: it is cached, because the JVM may be ending."""
-    found: str | None = getattr(exc, "floe_text", None)
-    if found is None:
+    text: str | None = getattr(exc, "floe_text", None)
+    if text is None:
         try:
-            found = str(exc)
-        except Exception:  # noqa: BLE001 - a connection that broke, in whatever way
-            found = LOST_TEXT
+            text = str(exc)
+        except Exception:  # noqa: BLE001 - whatever the error: the connection is broken
+            text = LOST_TEXT
         with suppress(AttributeError):
-            exc.floe_text = found  # type: ignore[attr-defined]
-    return found
+            exc.floe_text = text  # type: ignore[attr-defined]
+    return text
 
 
 def java_classes(exc: BaseException) -> list[str]:
@@ -217,11 +217,11 @@ def java_classes(exc: BaseException) -> list[str]:
     A classic session and a Connect server both print them with their package; nothing else carries them in both.
     """
     lines = (line for line in text_of(exc).splitlines() if not line.lstrip().startswith("at "))
-    return [name for line in lines for package, name in _JAVA_CLASS.findall(line) if package.startswith(_OURS)]
+    return [name for line in lines for package, name in _JAVA_CLASS.findall(line) if package.startswith(_PACKAGES)]
 
 
 # After these the outcome of a commit is unknown.
-_DOUBT = {
+_OUTCOME_UNKNOWN = {
     "CommitStateUnknownException",
     "InternalServerError",
     "NoHttpResponseException",
@@ -245,7 +245,7 @@ def is_doubt(exc: BaseException) -> bool:
     text = text_of(exc)
     if "Job aborted due to stage failure" in text:
         return False
-    return bool(_DOUBT.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
+    return bool(_OUTCOME_UNKNOWN.intersection(java_classes(exc))) or "StatusCode.UNAVAILABLE" in text
 
 
 def is_lost_process(exc: BaseException) -> bool:
@@ -292,16 +292,16 @@ def _is_conflict(exc: BaseException) -> bool:
 def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.FloeError | None:
     """Floe's error for a failure of Spark, or None if there is none."""
     refused = "software.amazon.awssdk" in text_of(exc) and _STORE_REFUSALS.search(text_of(exc)) is not None
-    # What failed inside of a task may be anything, the user's own functions included; a commit comes after them.
+    # A task may fail for any reason, such as an error in a user's function; the commit comes after all tasks.
     classes = [*([] if "Job aborted due to stage failure" in text_of(exc) else java_classes(exc)), *_conditions(exc)]
     if refused:
         classes.insert(0, "S3Exception")
     if "sequence number" in text_of(exc) and {"BadRequestException", "ValidationException"} & set(classes):
         classes.insert(0, "CommitFailedException")  # a commit to another branch; not every server answers 409
     for pattern, error, message in (*_BY_TEXT, *(_OF_FRAMES if operation in _ON_FRAMES else ())):
-        found = re.search(pattern, text_of(exc))
-        if found is not None:
-            text = message.format(name=identifier, reason=_reason(exc), found=found[found.lastindex or 0])
+        match = re.search(pattern, text_of(exc))
+        if match is not None:
+            text = message.format(name=identifier, reason=_reason(exc), found=match[match.lastindex or 0])
             return error(text, detail=_detail(exc, operation, identifier))
     damaged = None if refused else _damaged(exc, operation, identifier)
     if damaged is not None:
@@ -326,15 +326,15 @@ def translate(exc: Exception, operation: str, identifier: TableIdentifier) -> fl
 
 def _forbidden(exc: BaseException) -> str:
     """The message of the catalog's 403."""
-    found = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(text_of(exc)))
-    return found[-1].strip() if found else ""
+    messages = re.findall(r"ForbiddenException\)?: (?:Forbidden: )?([^\n]*)", redact(text_of(exc)))
+    return messages[-1].strip() if messages else ""
 
 
 def _damaged(exc: Exception, operation: str, identifier: TableIdentifier) -> floe.DamagedFileError | None:
-    named = _DAMAGED_FILE.search(text_of(exc))
-    if named is None or _DAMAGE.search(text_of(exc)) is None:
+    match = _DAMAGED_FILE.search(text_of(exc))
+    if match is None or _DAMAGE.search(text_of(exc)) is None:
         return None
-    file = named[1] or named[2]
+    file = match[1] or match[2]
     return floe.DamagedFileError(
         f"table '{identifier}': {file} is damaged, and Spark cannot read it. Nothing was committed. Restore the file "
         f"from a backup or from an earlier version of the object. Without one, go back to a snapshot that does not "
@@ -346,11 +346,11 @@ def _damaged(exc: Exception, operation: str, identifier: TableIdentifier) -> flo
 
 def _missing_source(exc: BaseException, target: TableIdentifier) -> str | None:
     """The name of the table or view that Spark did not find, unless it is the target or one of its branches."""
-    named = _MISSING_NAME.search(text_of(exc))
-    if named is None:
+    match = _MISSING_NAME.search(text_of(exc))
+    if match is None:
         return None
-    shown = (named[1] or named[2]).rstrip(".")
-    # Spark may put the name of the catalog before it.
+    shown = (match[1] or match[2]).rstrip(".")
+    # Spark may prefix the name with that of the catalog.
     own = re.escape(str(target).lower())
     is_target = re.fullmatch(rf"((?!spark_catalog\.)[^.]+\.)?{own}(\.branch_.*)?", shown.replace("`", "").lower())
     return None if is_target else shown
@@ -369,12 +369,12 @@ def _detail(
 
 
 def _conditions(exc: BaseException) -> list[str]:
-    """The first part of Spark's own name of an error: [INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA]."""
+    """The first part of Spark's error condition: [INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA]."""
     return re.findall(r"^\[([A-Z_]+)", text_of(exc))
 
 
 def _reason(exc: BaseException) -> str:
-    """The sentence of the innermost Java exception, or Spark's own first line without its codes."""
+    """The message of the innermost Java exception, or the first line of Spark's without its SQLSTATE."""
     text = redact(text_of(exc))
     reasons = re.findall(
         r"(?:ValidationException|NotAuthorizedException|ForbiddenException|awssdk\S*Exception"

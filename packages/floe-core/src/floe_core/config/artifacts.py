@@ -39,6 +39,30 @@ class CompiledArtifacts(FloeSpec):
 
     It can be committed, mailed and diffed. The same input gives the same bytes; paths are relative to `root`,
     the folder that holds floe.yaml, which is not part of the bytes.
+
+    Attributes:
+        name: The name of the project.
+        version: The version of the project.
+        protected: Destructive commands need `--yes`.
+        catalog: The catalog.
+        storage: Where the files of tables are.
+        spark: The Spark session.
+        tables: Defaults for assets and new tables.
+        maintenance: The maintenance policy.
+        pipeline: The module of the pipeline.
+        observability: Logs and traces.
+        contract: The version of the format of the contract.
+        environment: The environment whose overlay is applied, or None.
+        source_sha256: The digest of the floe.yaml that was compiled.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from floe_core import CompiledArtifacts, compile_project
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> _ = compile_project(Path()).artifacts.write()
+        >>> artifacts = CompiledArtifacts.load(Path())
+        >>> artifacts.name, artifacts.catalog.type, artifacts.storage.type
+        ('shop', 'sql', 'local')
     """
 
     contract: int = CONTRACT_VERSION
@@ -80,7 +104,7 @@ class CompiledArtifacts(FloeSpec):
     @staticmethod
     def _replace(path: Path, content: bytes) -> None:
         make_folder(path.parent)
-        # A unique name: two writers that shared one would rename each other's file away, or half of it into place.
+        # A unique name: two writers that share one could move each other's incomplete file into place.
         staged = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             create_private(staged)

@@ -113,7 +113,7 @@ def _refuse_multiplied(root: yaml.Node, file: str) -> None:
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
-        return [one for pair in node.value for one in pair]
+        return [child for pair in node.value for child in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
@@ -126,7 +126,7 @@ class _Reader:
         self._open: list[yaml.Node] = []
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
-        if any(node is above for above in self._open):
+        if any(node is parent for parent in self._open):
             self._problem("this value contains itself; write it out", node, path)
             return None
         self._open.append(node)
@@ -147,7 +147,7 @@ class _Reader:
             return items
         try:
             return self._scalars.construct_object(node)
-        # For `!!bool maybe`, `!!int ""` and `!!timestamp soon`, PyYAML raises plain Python errors, by its own mistake.
+        # PyYAML has a bug: for `!!bool maybe`, `!!int ""` and `!!timestamp soon` it raises plain Python errors.
         except (yaml.YAMLError, ValueError, LookupError, AttributeError):
             self._problem("this value cannot be read; put it in quotes", node, path)
             return None

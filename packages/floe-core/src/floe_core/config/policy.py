@@ -1,4 +1,4 @@
-"""The maintenance policy: what floe.yaml says, what a namespace says over it, and what a table says over both."""
+"""The maintenance policy: floe.yaml's settings, overridden by those of a namespace, then by a table's properties."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ __all__ = [
     "policy_of",
 ]
 
-# Table properties that say for one table what floe.yaml says for all: floe.maintenance.expire.older-than = 30d.
+# The prefix of table properties that override floe.yaml for one table: floe.maintenance.expire.older-than = 30d.
 PROPERTY_PREFIX = "floe.maintenance."
-# Iceberg's own words for the same; milliseconds and bytes.
-_ICEBERGS = {
+# Iceberg's own properties for the same settings, in milliseconds and bytes.
+_ICEBERG_PROPERTIES = {
     "history.expire.max-snapshot-age-ms": ("expire", "older_than"),
     "history.expire.min-snapshots-to-keep": ("expire", "keep_last"),
     "write.target-file-size-bytes": ("compact", "target_file_size"),
 }
 
-# A hundred years: more is a way to say never.
+# A hundred years; a longer age means never.
 _LONGEST_MS = 100 * 365 * 86_400_000
-# The least and the largest number of each field of a cron schedule.
+# The smallest and the largest number of each field of a cron schedule.
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 Part = TypeVar("Part", bound=BaseModel)
 
 
 class CompactionStrategy(str, Enum):
-    """How rows are laid into the new files: as they come, sorted, or near each other in several columns at once."""
+    """The order of rows in compacted files: unchanged, sorted, or clustered by several columns (z-order)."""
 
     BIN_PACK = "binpack"
     SORT = "sort"
@@ -56,7 +56,7 @@ class CompactionStrategy(str, Enum):
 
 def _check_positive(age: timedelta) -> timedelta:
     if age <= timedelta(0):
-        raise ValueError("this must be longer than nothing: everything but the present would be deleted")
+        raise ValueError("this must be greater than zero: otherwise all history would be deleted")
     return age
 
 
@@ -71,14 +71,14 @@ Age = Annotated[Duration, AfterValidator(_check_positive)]
 
 class ExpirePolicy(Settings):
     older_than: Age = timedelta(days=7)
-    keep_last: int = Field(default=10, ge=1, description="snapshots of each branch that stay however old they are")
+    keep_last: int = Field(default=10, ge=1, description="newest snapshots of each branch to keep, whatever their age")
 
 
 class CompactPolicy(Settings):
     target_file_size: Size = 128 * 2**20
     strategy: CompactionStrategy = CompactionStrategy.BIN_PACK
-    columns: tuple[str, ...] = Field(default=(), description="to sort by; without them, the table's own sort order")
-    min_files: int = Field(default=5, ge=2, description="as many small files in a partition are worth the work")
+    columns: tuple[str, ...] = Field(default=(), description="columns to sort by; by default the table's sort order")
+    min_files: int = Field(default=5, ge=2, description="minimum number of small files to compact a partition")
 
 
 class OrphanPolicy(Settings):
@@ -86,17 +86,17 @@ class OrphanPolicy(Settings):
 
 
 class MaintenancePolicy(Settings):
-    """What is done to a table. Where it is laid over another one, only what it says counts."""
+    """The maintenance of a table. As an override of another policy, only the keys that are set count."""
 
-    enabled: bool = Field(default=True, description="false leaves the tables alone")
+    enabled: bool = Field(default=True, description="false disables maintenance")
     expire: ExpirePolicy = ExpirePolicy()
     compact: CompactPolicy = CompactPolicy()
     orphans: OrphanPolicy = OrphanPolicy()
-    statistics: bool = Field(default=False, description="count distinct values after a table changed")
+    statistics: bool = Field(default=False, description="count the distinct values of each column after a change")
 
 
 class RetentionFloor(Settings):
-    """How short history may be kept at least; the longest that applies to a table holds."""
+    """Minimum retention of history; the strictest rule that applies to a table wins."""
 
     enterprise: Age = timedelta(days=1)
     domains: dict[str, Age] = Field(default_factory=dict, description="by namespace")
@@ -105,51 +105,51 @@ class RetentionFloor(Settings):
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.domains:
-            _known(Namespace.from_string, name)
+            _check_identifier(Namespace.from_string, name)
         for name in self.products:
-            _known(TableIdentifier.from_string, name)
+            _check_identifier(TableIdentifier.from_string, name)
         return self
 
 
 class MaintenanceConfig(MaintenancePolicy):
-    """How long history is kept, how large files should be, and when it is seen to."""
+    """Retention of history, sizes of files, and the schedule of maintenance."""
 
     schedule: str | None = Field(default=None, description="a cron schedule in Dagster, such as '0 3 * * *'; in UTC")
     retry_window: Duration = Field(
         default=timedelta(days=1),
-        description="how long after its write a run may be retried; it finds it by its snapshot",
+        description="how long after its write a run may be retried; the retry finds the write by its snapshot",
     )
     longest_job: Duration = Field(
-        default=timedelta(hours=12), description="how long a write may take; its files are nobody's until it ends"
+        default=timedelta(hours=12), description="how long a write may take; until its commit its files look orphaned"
     )
     floor: RetentionFloor = RetentionFloor()
-    namespaces: dict[str, MaintenancePolicy] = Field(default_factory=dict, description="over what is said above")
+    namespaces: dict[str, MaintenancePolicy] = Field(default_factory=dict, description="overrides by namespace")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in self.namespaces:
-            _known(Namespace.from_string, name)
+            _check_identifier(Namespace.from_string, name)
         if self.schedule is not None and not _is_cron(self.schedule):
             raise ValueError(
                 "schedule: write it as five fields (minute, hour, day, month, weekday), such as '0 3 * * *' for 3 "
                 "o'clock every night, or as @hourly, @daily, @weekly or @monthly"
             )
         problems = [*self._problems(self)]
-        whole = self.resolved()
-        for name, policy in whole.namespaces.items():
+        resolved = self.resolved()
+        for name, policy in resolved.namespaces.items():
             problems += [f"namespaces.{name}.{problem}" for problem in self._problems(policy)]
         if self.enabled and self.expire.older_than < self.floor.enterprise:
             problems.append(
-                f"floor.enterprise: it demands {duration_text(self.floor.enterprise)}, and expire.older_than is "
+                f"floor.enterprise: it requires {duration_text(self.floor.enterprise)}, but expire.older_than is "
                 f"{duration_text(self.expire.older_than)}"
             )
-        for name, least in self.floor.domains.items():
-            policy = whole.of_namespace(Namespace.from_string(name).levels)
-            if policy.enabled and policy.expire.older_than < least:
+        for name, minimum in self.floor.domains.items():
+            policy = resolved.of_namespace(Namespace.from_string(name).levels)
+            if policy.enabled and policy.expire.older_than < minimum:
                 problems.append(
-                    f"floor.domains.{name}: it demands {duration_text(least)}, and the policy of {name} is "
-                    f"{duration_text(policy.expire.older_than)}: say namespaces: {{{name}: {{expire: {{older_than: "
-                    f"{duration_text(least)}}}}}}}"
+                    f"floor.domains.{name}: it requires {duration_text(minimum)}, but the policy of {name} is "
+                    f"{duration_text(policy.expire.older_than)}: set namespaces: {{{name}: {{expire: {{older_than: "
+                    f"{duration_text(minimum)}}}}}}}"
                 )
         if problems:
             raise ValueError("; ".join(dict.fromkeys(problems)))
@@ -165,36 +165,36 @@ class MaintenanceConfig(MaintenancePolicy):
         if policy.expire.older_than < self.retry_window:
             yield (
                 f"expire.older_than: {duration_text(policy.expire.older_than)} is shorter than the "
-                f"{duration_text(self.retry_window)} (retry_window) in which a run may be retried: its write would be "
-                f"forgotten, and done twice. Keep history longer, or shorten retry_window"
+                f"{duration_text(self.retry_window)} (retry_window) in which a run may be retried: a retry would not "
+                f"find its write, and would write twice. Keep history longer, or shorten retry_window"
             )
         if policy.orphans.older_than <= self.longest_job:
             yield (
                 f"orphans.older_than: {duration_text(policy.orphans.older_than)} is not longer than the "
                 f"{duration_text(self.longest_job)} (longest_job) that a write may take: its files would be deleted "
-                f"under it. Wait longer, or shorten longest_job"
+                f"while it runs. Set a longer age, or shorten longest_job"
             )
 
     def resolved(self) -> Self:
-        """The same, each namespace with its whole policy: its parents' over the general one, its own over theirs."""
-        whole: dict[str, MaintenancePolicy] = {}
-        for name in sorted(self.namespaces, key=lambda one: one.count(".")):
-            parents = [str(one) for one in Namespace.from_string(name).lineage()[:-1]]
-            below = next((whole[one] for one in reversed(parents) if one in whole), self._general)
-            whole[name] = _over(below, self.namespaces[name])
-        return self.model_copy(update={"namespaces": {name: whole[name] for name in self.namespaces}})
+        """A copy with complete policies of namespaces: the general one, overridden by the parents, then by its own."""
+        policies: dict[str, MaintenancePolicy] = {}
+        for name in sorted(self.namespaces, key=lambda name: name.count(".")):
+            parents = [str(parent) for parent in Namespace.from_string(name).lineage()[:-1]]
+            base = next((policies[parent] for parent in reversed(parents) if parent in policies), self._general)
+            policies[name] = _overridden(base, self.namespaces[name])
+        return self.model_copy(update={"namespaces": {name: policies[name] for name in self.namespaces}})
 
     def of_namespace(self, levels: tuple[str, ...]) -> MaintenancePolicy:
-        """What holds for the tables of a namespace, given that this is resolved."""
-        lineage = [str(one) for one in Namespace(levels=levels).lineage()]
-        return next((self.namespaces[one] for one in reversed(lineage) if one in self.namespaces), self._general)
+        """The policy of the tables of a namespace; this configuration must be resolved."""
+        lineage = [str(namespace) for namespace in Namespace(levels=levels).lineage()]
+        return next((self.namespaces[name] for name in reversed(lineage) if name in self.namespaces), self._general)
 
     @property
     def _general(self) -> MaintenancePolicy:
         return MaintenancePolicy(**{name: getattr(self, name) for name in MaintenancePolicy.model_fields})
 
     def check(self, policy: MaintenancePolicy, whose: object) -> None:
-        """Refuse what would make a run be done twice, or delete files under a write."""
+        """Refuse a policy under which a retry would write twice, or the files of a running write would be deleted."""
         problems = list(self._problems(policy))
         if problems:
             raise ConfigurationError(f"the maintenance policy of '{whose}': {'; '.join(problems)}")
@@ -203,20 +203,22 @@ class MaintenanceConfig(MaintenancePolicy):
 def policy_of(
     config: MaintenanceConfig, table: TableIdentifier, properties: Mapping[str, str], given: Mapping[str, str]
 ) -> MaintenancePolicy:
-    """The policy of one table, by a contract that was compiled.
+    """The policy of one table under a compiled contract.
 
     Args:
-        properties: Of the table. What they say holds over its namespace.
-        given: Properties that Floe gives to every table: where a table has just these, nobody meant anything by it.
+        properties: The table's properties; they override the policy of its namespace.
+        given: Properties that Floe sets on every table; the same value on the table is not an override.
     """
     policy = config.of_namespace(table.namespace)
-    said = {key: value for key, value in properties.items() if key in _ICEBERGS and given.get(key) != value}
+    standard = {
+        key: value for key, value in properties.items() if key in _ICEBERG_PROPERTIES and given.get(key) != value
+    }
     own = {key: value for key, value in properties.items() if key.startswith(PROPERTY_PREFIX)}
     if own.get(f"{PROPERTY_PREFIX}enabled", str(policy.enabled)).lower() == "false":
-        return policy.model_copy(update={"enabled": False})  # whatever else is said is not asked for
-    if said or own:
+        return policy.model_copy(update={"enabled": False})  # the other properties are not validated
+    if standard or own:
         try:
-            policy = _over(policy, MaintenancePolicy.model_validate(_nested(said, own)))
+            policy = _overridden(policy, MaintenancePolicy.model_validate(_nested(standard, own)))
         except ValidationError as exc:
             problems = "; ".join(
                 f"{'.'.join(str(part) for part in error['loc'])}: "
@@ -225,39 +227,39 @@ def policy_of(
             )
             raise ConfigurationError(
                 f"properties of table '{table}' do not make a maintenance policy: {problems}. Correct "
-                f"{', '.join([*own, *said])}, or remove them"
+                f"{', '.join([*own, *standard])}, or remove them"
             ) from None
     config.check(policy, table)
     return policy
 
 
-def _nested(icebergs: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
-    """What properties say, as floe.yaml would write it."""
-    said: dict[str, Any] = {}
-    for key, value in icebergs.items():
-        part, name = _ICEBERGS[key]
+def _nested(standard: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
+    """Iceberg's and Floe's properties as nested settings, as in floe.yaml."""
+    settings: dict[str, Any] = {}
+    for key, value in standard.items():
+        part, name = _ICEBERG_PROPERTIES[key]
         if not value.strip().isdecimal():
             raise ConfigurationError(f"table property {key} is {value!r}; it must be a whole number")
         number = min(int(value), _LONGEST_MS) if name == "older_than" else int(value)
-        said.setdefault(part, {})[name] = timedelta(milliseconds=number) if name == "older_than" else number
+        settings.setdefault(part, {})[name] = timedelta(milliseconds=number) if name == "older_than" else number
     for key, value in own.items():
         path = [part.replace("-", "_") for part in key.removeprefix(PROPERTY_PREFIX).split(".")]
         if tuple(path) not in _PATHS:
-            known = [".".join(one).replace("_", "-") for one in _PATHS]
+            known = [".".join(known_path).replace("_", "-") for known_path in _PATHS]
             close = difflib.get_close_matches(key.removeprefix(PROPERTY_PREFIX), known, n=1)
             meant = f"; did you mean '{PROPERTY_PREFIX}{close[0]}'?" if close else ""
-            raise ConfigurationError(f"table property {key!r} means nothing to Floe{meant}")
-        inner = said
+            raise ConfigurationError(f"unknown table property {key!r}{meant}")
+        inner = settings
         for part in path[:-1]:
             inner = inner.setdefault(part, {})
         inner[path[-1]] = _value(path[-1], value)
-    return said
+    return settings
 
 
-def _value(name: str, said: str) -> Any:
+def _value(name: str, text: str) -> Any:
     if name == "columns":
-        return [one.strip() for one in said.split(",")]
-    return int(said) if name == "target_file_size" and said.strip().isdecimal() else said
+        return [column.strip() for column in text.split(",")]
+    return int(text) if name == "target_file_size" and text.strip().isdecimal() else text
 
 
 def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -272,15 +274,15 @@ def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tupl
 _PATHS = tuple(_paths(MaintenancePolicy))
 
 
-def _over(below: Part, above: Part) -> Part:
-    """`below` with what `above` says laid over it; checked anew, because two halves may contradict each other."""
-    said = dict(below)
-    for name in above.model_fields_set:
-        value = getattr(above, name)
-        said[name] = _over(said[name], value) if isinstance(value, BaseModel) else value
-    if isinstance(above, CompactPolicy) and above.model_fields_set >= {"strategy"} and not above.columns:
-        said["columns"] = said["columns"] if above.strategy is CompactionStrategy.SORT else ()
-    return type(below).model_validate(said)
+def _overridden(base: Part, override: Part) -> Part:
+    """`base` with the keys that `override` sets; validated again, because the combination may be invalid."""
+    settings = dict(base)
+    for name in override.model_fields_set:
+        value = getattr(override, name)
+        settings[name] = _overridden(settings[name], value) if isinstance(value, BaseModel) else value
+    if isinstance(override, CompactPolicy) and override.model_fields_set >= {"strategy"} and not override.columns:
+        settings["columns"] = settings["columns"] if override.strategy is CompactionStrategy.SORT else ()
+    return type(base).model_validate(settings)
 
 
 def _is_cron(text: str) -> bool:
@@ -295,7 +297,7 @@ def _is_cron(text: str) -> bool:
     )
 
 
-def _known(parse: Any, name: str) -> None:
+def _check_identifier(parse: Any, name: str) -> None:
     try:
         parse(name)
     except ConfigurationError as exc:

@@ -41,17 +41,17 @@ class PostgresAddress:
     @classmethod
     def parse(cls, uri: str, *, root: Path) -> PostgresAddress:
         """Parse an address without references; its password is masked from then on."""
-        found, problem = _ADDRESS.fullmatch(uri), postgres_problem(uri)
-        if found is None or problem is not None:
+        match, problem = _ADDRESS.fullmatch(uri), postgres_problem(uri)
+        if match is None or problem is not None:
             raise ValueError(problem)
-        options = dict(parse_qsl(found["options"] or ""))
-        password, host = unquote(found["password"] or ""), found["host"].strip("[]")
+        options = dict(parse_qsl(match["options"] or ""))
+        password, host = unquote(match["password"] or ""), match["host"].strip("[]")
         protect(password)
         return cls(
-            user=unquote(found["user"]),
+            user=unquote(match["user"]),
             host=host,
-            port=int(found["port"] or 5432),
-            database=unquote(found["database"]),
+            port=int(match["port"] or 5432),
+            database=unquote(match["database"]),
             password=password or None,
             sslmode=options.get("sslmode") or ("prefer" if is_loopback(host) else "require"),
             sslrootcert=root / options["sslrootcert"] if "sslrootcert" in options else None,
@@ -67,7 +67,7 @@ class PostgresAddress:
 
 
 def is_postgres(uri: str) -> bool:
-    """Is it meant to be an address of PostgreSQL?"""
+    """Whether this is written as an address of PostgreSQL, valid or not."""
     return re.match(r"postgres(ql)?(\+\w*)?:", uri) is not None
 
 
@@ -76,16 +76,16 @@ def postgres_problem(uri: str) -> str | None:
     driver = re.match(r"postgres(?:ql)?\+(\w*):", uri)
     if driver:
         return f"write postgresql:// without +{driver[1]}: each engine uses its own driver"
-    found = _ADDRESS.fullmatch(uri)
-    if found is None:
+    match = _ADDRESS.fullmatch(uri)
+    if match is None:
         return (
             "write postgresql://user:${env:PGPASSWORD}@host:5432/database, with special characters in the names "
             "URL-escaped"
         )
-    port = found["port"] or ""
+    port = match["port"] or ""
     if port.isdecimal() and not 0 < int(port) < 65536:
         return f"port {port} is out of range: use 1 to 65535"
-    return _options_problem(found["options"] or "")
+    return _options_problem(match["options"] or "")
 
 
 def _options_problem(text: str) -> str | None:

@@ -76,19 +76,19 @@ def references_in(text: str) -> list[Reference]:
 
 
 def is_reference(text: str) -> bool:
-    """Is the whole value one reference?"""
+    """Whether the whole value is one reference."""
     return _REFERENCE.fullmatch(text) is not None
 
 
 def malformed_reference(text: str) -> str | None:
     """The first `${…}` that is neither an environment variable nor a file, or None."""
-    found = re.search(r"\$\{[^}]*\}?", _REFERENCE.sub("", text))
-    return found[0] if found else None
+    match = re.search(r"\$\{[^}]*\}?", _REFERENCE.sub("", text))
+    return match[0] if match else None
 
 
 def resolve(text: str, *, root: Path) -> str:
     """The value with each reference replaced by what it refers to."""
-    return _REFERENCE.sub(lambda found: Reference(found[1], found[2]).read(root), text)
+    return _REFERENCE.sub(lambda match: Reference(match[1], match[2]).read(root), text)
 
 
 def resolve_model(model: Model, *, root: Path) -> Model:
@@ -111,7 +111,7 @@ def protect_references(*models: BaseModel, root: Path) -> None:
 
 
 def _protect_value(key: str, value: Any, root: Path) -> None:
-    """Value by value, so that an unset reference leaves no other value unprotected."""
+    """Each value on its own, so that an unset reference leaves no other value unprotected."""
     if isinstance(value, BaseModel | Mapping):
         for name, item in value.items() if isinstance(value, Mapping) else value:
             _protect_value(str(name), item, root)
@@ -132,14 +132,14 @@ def _protect_parts(key: str, value: str | SecretStr, root: Path) -> None:
     for reference in references_in(text if is_secret else uri_password(text) or ""):
         with suppress(ConfigurationError):
             protect(reference.read(root))
-    protect(uri_password(_REFERENCE.sub(lambda found: _read_or_left(found, root), text)) or "")
+    protect(uri_password(_REFERENCE.sub(lambda match: _read_or_keep(match, root), text)) or "")
 
 
-def _read_or_left(found: re.Match[str], root: Path) -> str:
+def _read_or_keep(match: re.Match[str], root: Path) -> str:
     try:
-        return Reference(found[1], found[2]).read(root)
+        return Reference(match[1], match[2]).read(root)
     except ConfigurationError:
-        return found[0]
+        return match[0]
 
 
 def _resolve_value(key: str, value: Any, root: Path) -> Any:
@@ -171,5 +171,5 @@ def _resolve_secret(text: str, root: Path) -> str:
 
 def uri_password(text: str) -> str | None:
     """The password inside `scheme://user:password@host` or `scheme://host;token=password`, or None."""
-    found = _URI_PASSWORD.match(text) or _URI_PARAMETER.match(text)
-    return found["password"] if found else None
+    match = _URI_PASSWORD.match(text) or _URI_PARAMETER.match(text)
+    return match["password"] if match else None

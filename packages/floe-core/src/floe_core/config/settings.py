@@ -49,10 +49,10 @@ def _secret_text(secret: SecretStr) -> str:
 
 
 def _parse_duration(value: Any) -> Any:
-    found = re.fullmatch(r"(\d+)([smhd])", value) if isinstance(value, str) else None
-    if found:
+    match = re.fullmatch(r"(\d+)([smhd])", value) if isinstance(value, str) else None
+    if match:
         try:
-            duration = timedelta(**{_DURATION[found[2]]: int(found[1])})
+            duration = timedelta(**{_DURATION[match[2]]: int(match[1])})
         except OverflowError:
             duration = timedelta.max
         if duration > _LONGEST:
@@ -72,9 +72,9 @@ def duration_text(value: timedelta) -> str:
 
 
 def _parse_size(value: Any) -> Any:
-    found = re.fullmatch(r"(\d+) ?(KB|MB|GB)", value) if isinstance(value, str) else None
-    if found:
-        return int(found[1]) * _SIZES[found[2]]
+    match = re.fullmatch(r"(\d+) ?(KB|MB|GB)", value) if isinstance(value, str) else None
+    if match:
+        return int(match[1]) * _SIZES[match[2]]
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError("write a size as a whole number and a unit: 512KB, 128MB or 1GB")

@@ -60,9 +60,9 @@ class _Reachable(Settings):
     allow_insecure: bool = Field(default=False, description=_ALLOW_INSECURE)
 
     def _check_transport(self, *problems: str | None) -> None:
-        found = [one for one in problems if one is not None]
-        if found and not self.allow_insecure:
-            raise ValueError("; ".join(found))
+        messages = [problem for problem in problems if problem is not None]
+        if messages and not self.allow_insecure:
+            raise ValueError("; ".join(messages))
 
 
 class RetryConfig(Settings):
@@ -168,9 +168,9 @@ class RestCatalogConfig(CatalogConfig, _Reachable):
     @classmethod
     def _check_properties(cls, properties: dict[str, str]) -> dict[str, str]:
         problems = [rest_property_problem(key, value) for key, value in properties.items()]
-        found = [one for one in problems if one is not None]
-        if found:
-            raise ValueError("; ".join(found))
+        messages = [problem for problem in problems if problem is not None]
+        if messages:
+            raise ValueError("; ".join(messages))
         return properties
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Who decides how short the history of a table may be kept. Maintenance asks; the tables themselves enforce nothing."""
+"""The minimum retention of a table's history. Maintenance enforces it; the tables themselves do not."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["FloorEnforcer", "PolicyEnforcer", "RetentionRule", "validated_retent
 
 @dataclass(frozen=True)
 class RetentionRule:
-    """What one level of an organisation demands: history is kept at least this long."""
+    """The minimum retention that one level of an organisation requires, and its key in floe.yaml."""
 
     minimum: timedelta
-    said_by: str
+    source: str
 
 
 @runtime_checkable
 class PolicyEnforcer(Protocol):
-    """Resolves the retention of a table over the levels that have a say."""
+    """Decides the retention of a table by the rules of all levels."""
 
     def get_snapshot_retention(
         self,
@@ -35,11 +35,11 @@ class PolicyEnforcer(Protocol):
         domain_policy: RetentionRule | None,
         product_policy: RetentionRule | None,
     ) -> timedelta:
-        """How long history is kept: as asked, longer, or a ConfigurationError that says who does not allow it."""
+        """The retention, as asked or longer. A ConfigurationError names the rule that forbids it."""
 
 
 class FloorEnforcer:
-    """Takes what is asked for, and refuses anything that is shorter than a level demands."""
+    """Accepts the retention asked for, unless it is shorter than the minimum of a rule."""
 
     def get_snapshot_retention(
         self,
@@ -54,7 +54,7 @@ class FloorEnforcer:
             if rule is not None and asked < rule.minimum:
                 raise ConfigurationError(
                     f"the history of '{table}' must be kept for {duration_text(rule.minimum)} at least (floe.yaml: "
-                    f"{rule.said_by}), not for {duration_text(asked)}; nothing was done: keep it longer, or ask "
+                    f"{rule.source}), not for {duration_text(asked)}; nothing was done: keep it longer, or ask "
                     f"whoever owns that rule"
                 )
         return asked
@@ -63,11 +63,12 @@ class FloorEnforcer:
 def validated_retention(
     enforcer: PolicyEnforcer, floor: RetentionFloor, table: TableIdentifier, asked: timedelta
 ) -> timedelta:
-    """What the enforcer makes of the retention asked for, given the rules of floe.yaml for this table."""
-    lineage = [str(one) for one in Namespace(levels=table.namespace).lineage()]
-    domain = max((one for one in lineage if one in floor.domains), key=lambda one: floor.domains[one], default=None)
+    """The enforcer's decision on the retention asked for, by the rules of floe.yaml for this table."""
+    lineage = [str(namespace) for namespace in Namespace(levels=table.namespace).lineage()]
+    domains = [name for name in lineage if name in floor.domains]
+    domain = max(domains, key=lambda name: floor.domains[name], default=None)
     product = str(table) if str(table) in floor.products else None
-    found = enforcer.get_snapshot_retention(
+    retention = enforcer.get_snapshot_retention(
         table,
         asked,
         enterprise_policy=RetentionRule(floor.enterprise, "maintenance.floor.enterprise"),
@@ -76,9 +77,9 @@ def validated_retention(
         if product
         else None,
     )
-    if not isinstance(found, timedelta) or found < asked:
+    if not isinstance(retention, timedelta) or retention < asked:
         raise ConfigurationError(
-            f"the policy enforcer answered {found!r} for '{table}'; it must be a timedelta, and not shorter than the "
-            f"{duration_text(asked)} that were asked for. Nothing was done"
+            f"the policy enforcer answered {retention!r} for '{table}'; it must be a timedelta, and not shorter than "
+            f"the {duration_text(asked)} that were asked for. Nothing was done"
         )
-    return found
+    return retention

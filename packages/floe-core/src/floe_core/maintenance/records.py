@@ -1,4 +1,4 @@
-"""The record of maintenance: one JSON object a line under `.floe/`, for each step what it removed and why."""
+"""The record of maintenance: JSON Lines under `.floe/`, with what each step removed and why."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Record", "Recorder", "read_records", "records_path"]
 
 
 def records_path(artifacts: CompiledArtifacts) -> Path:
-    """Each environment has a record of its own."""
+    """The file of the record; each environment has its own."""
     name = "maintenance" if artifacts.environment is None else f"maintenance.{artifacts.environment}"
     return artifacts.root / ".floe" / f"{name}.jsonl"
 
 
 class Record(BaseModel):
-    """One step on one table. A step that began and has no other line was killed."""
+    """One step on one table. A step whose only line is `began` was killed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -40,13 +40,13 @@ class Record(BaseModel):
     policy: dict[str, Any] = Field(default_factory=dict)
     files: int = 0
     bytes: int = 0
-    removed: tuple[str, ...] = Field(default=(), description="the files that are gone")
+    removed: tuple[str, ...] = Field(default=(), description="the deleted files")
     report: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
 
 
 class Recorder:
-    """Writes the lines of one run; each is whole or absent, whoever else writes at the same time."""
+    """Appends the lines of one run; lines of concurrent writers are not mixed."""
 
     def __init__(self, path: Path, run: str | None = None) -> None:
         self.path = path
@@ -81,14 +81,14 @@ class Recorder:
         make_folder(self.path.parent)
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            left = line.encode() if self._ends_whole() else b"\n" + line.encode()
-            while left:  # a line with many files may be more than is taken at once
-                left = left[os.write(handle, left) :]
+            remaining = line.encode() if self._ends_with_newline() else b"\n" + line.encode()
+            while remaining:  # one call may write only a part of a long line
+                remaining = remaining[os.write(handle, remaining) :]
         finally:
             os.close(handle)
 
-    def _ends_whole(self) -> bool:
-        """Does the last line have its end? A disk that was full, or a machine that lost its power, cut it off."""
+    def _ends_with_newline(self) -> bool:
+        """Whether the last line is complete; a full disk or a power failure may have truncated it."""
         with self.path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             if file.tell() == 0:
@@ -98,19 +98,19 @@ class Recorder:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Every step that was recorded, oldest first: as it ended, or as begun if it never did."""
+    """Every recorded step, oldest first: its final line, or `began` if it has no other."""
     if not path.is_file():
         return
     open_steps: dict[tuple[str, str, Step], Record] = {}
-    found: list[Record] = []
+    ended: list[Record] = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
-            one = Record.model_validate(json.loads(line))
+            record = Record.model_validate(json.loads(line))
         except (ValueError, ValidationError):
-            continue  # half a line of a machine that lost its power
-        if one.status == "began":
-            open_steps[one.run, one.table, one.step] = one
+            continue  # a truncated line
+        if record.status == "began":
+            open_steps[record.run, record.table, record.step] = record
         else:
-            open_steps.pop((one.run, one.table, one.step), None)
-            found.append(one)
-    yield from sorted([*found, *open_steps.values()], key=lambda one: one.at)
+            open_steps.pop((record.run, record.table, record.step), None)
+            ended.append(record)
+    yield from sorted([*ended, *open_steps.values()], key=lambda record: record.at)

@@ -1,4 +1,4 @@
-"""What maintenance does to a table, and what it says it did."""
+"""The steps of maintenance, and the report of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Step(str, Enum):
-    """One kind of work, in the order in which it is safe."""
+    """The steps of maintenance, in the order in which they are safe."""
 
     COMPACT = "compact"
     MANIFESTS = "manifests"
@@ -49,7 +49,7 @@ class KeptFile(BaseModel):
 
 
 class Report(BaseModel, ABC):
-    """What a step did to one table, compared with the table and its files afterwards."""
+    """What a step did to one table, verified against the table and its files afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,17 +57,17 @@ class Report(BaseModel, ABC):
 
     table: str
     seconds: float = 0.0
-    files_removed: tuple[str, ...] = Field(default=(), description="what is gone from the store, under its location")
+    files_removed: tuple[str, ...] = Field(default=(), description="locations of the deleted files")
     bytes_freed: int = 0
-    not_removed: tuple[KeptFile, ...] = Field(default=(), description="what was left in the store, and why")
+    not_removed: tuple[KeptFile, ...] = Field(default=(), description="files that were kept, and why")
 
     @abstractmethod
-    def told(self) -> str:
-        """In one line, for people."""
+    def summary(self) -> str:
+        """A summary in one line."""
 
 
 class MismatchError(FloeStorageError):
-    """What a step says that it did is not what the table and its files show; `report` is what they show."""
+    """The result of a step contradicts the table and its files; `report` holds what those show."""
 
     def __init__(self, message: str, report: Report | None = None) -> None:
         super().__init__(message)
@@ -79,15 +79,15 @@ class ExpireReport(Report):
 
     older_than: datetime
     keep_last: int
-    snapshots: tuple[int, ...] = Field(default=(), description="those that are gone")
-    refs: tuple[str, ...] = Field(default=(), description="tags and branches that were older than they may be")
+    snapshots: tuple[int, ...] = Field(default=(), description="the expired snapshots")
+    refs: tuple[str, ...] = Field(default=(), description="removed tags and branches, past their maximum age")
     data_files: int = 0
     delete_files: int = 0
     manifests: int = 0
     manifest_lists: int = 0
     statistics_files: int = 0
 
-    def told(self) -> str:
+    def summary(self) -> str:
         aged = f", {counted(len(self.refs), 'ref')} aged out" if self.refs else ""
         gone = f"{counted(len(self.snapshots), 'snapshot')} and {counted(len(self.files_removed), 'file')} gone{aged}"
         return f"{gone}{_left(self)}"
@@ -103,9 +103,9 @@ class CompactReport(Report):
     bytes_rewritten: int = 0
     bytes_added: int = 0
     delete_files_folded: int = 0
-    rows: int = Field(default=0, description="in the files that were written anew")
+    rows: int = Field(default=0, description="in the rewritten files")
 
-    def told(self) -> str:
+    def summary(self) -> str:
         folded = f", {self.delete_files_folded} delete files folded in" if self.delete_files_folded else ""
         return f"{self.files_rewritten} files into {self.files_added}, {self.rows:,} rows{folded}"
 
@@ -117,7 +117,7 @@ class ManifestsReport(Report):
     rewritten: int = 0
     added: int = 0
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self.rewritten} manifests into {self.added}"
 
 
@@ -128,7 +128,7 @@ class OrphansReport(Report):
     dry_run: bool
     found: tuple[str, ...] = ()
 
-    def told(self) -> str:
+    def summary(self) -> str:
         done = f"{len(self.found)} found" if self.dry_run else f"{counted(len(self.files_removed), 'file')} removed"
         return f"{done}{_left(self)}"
 
@@ -139,7 +139,7 @@ class StatisticsReport(Report):
     snapshot_id: int | None = None
     path: str | None = None
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"of snapshot {self.snapshot_id}" if self.path else "nothing to count"
 
 

@@ -1,4 +1,4 @@
-"""Send spans to a collector by OTLP: one exporter per process, and none where the program traces already."""
+"""Export spans by OTLP: one exporter per process, and none if the program has already set up tracing."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["EXIT_SECONDS", "export_spans", "send_remaining"]
 
 Warn = Callable[..., None]
 
-# How long a process that ends waits for the collector to take its last spans.
+# How long an exiting process waits for the collector to accept its last spans.
 EXIT_SECONDS: Final = 5.0
 
 _LOCK = threading.Lock()
-_seen: set[tuple[str, str]] = set()
-_leaving: list[Callable[[], None]] = []
+_configured: set[tuple[str, str]] = set()
+_flushes: list[Callable[[], None]] = []
 
 
 def export_spans(endpoint: str, project: str, warn: Warn) -> None:
-    """Send the spans of this process to the collector; once, however often it is called."""
+    """Send the spans of this process to the collector. Idempotent."""
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -44,17 +44,15 @@ def export_spans(endpoint: str, project: str, warn: Warn) -> None:
     address = urlsplit(endpoint)
     if address.scheme not in ("http", "https") or not address.netloc or "@" in address.netloc:
         raise ConfigurationError(
-            "observability.otlp_endpoint: write http://host:4317, or https://host:4317 for a collector with TLS; what "
-            "it asks callers for belongs into the environment variable OTEL_EXPORTER_OTLP_HEADERS"
+            "observability.otlp_endpoint: write http://host:4317, or https://host:4317 for a collector with TLS; set "
+            "credentials of the collector in the environment variable OTEL_EXPORTER_OTLP_HEADERS"
         )
     with _LOCK:
-        if (endpoint, project) in _seen:
+        if (endpoint, project) in _configured:
             return
-        _seen.add((endpoint, project))
         if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            warn(
-                "observability.otlp_endpoint is not used: tracing was set up before in this process, and stays as it is"
-            )
+            _configured.add((endpoint, project))
+            warn("observability.otlp_endpoint is not used: tracing is already set up in this process")
             return
         _report_losses(warn)
         resource = Resource.create({"service.name": f"floe-{project}"})
@@ -62,17 +60,18 @@ def export_spans(endpoint: str, project: str, warn: Warn) -> None:
         exporter = OTLPSpanExporter(endpoint=endpoint, insecure=address.scheme == "http")
         provider.add_span_processor(BatchSpanProcessor(exporter))
         trace.set_tracer_provider(provider)
-        _leave_in_time(provider, exporter, address.netloc, warn)
+        _configured.add((endpoint, project))
+        _flush_at_exit(provider, exporter, address.netloc, warn)
 
 
 def send_remaining() -> None:
-    """Send the last spans; for a process that ends without atexit."""
-    for leave in _leaving:
-        leave()
+    """Send the last spans; for a process that exits without atexit handlers."""
+    for flush in _flushes:
+        flush()
 
 
-class _Losses(logging.Handler):
-    """What the exporter complains of, in Floe's own log: in its format, and without secrets."""
+class _LossHandler(logging.Handler):
+    """Forwards the exporter's errors to Floe's log, in its format and redacted."""
 
     def __init__(self, warn: Warn) -> None:
         super().__init__()
@@ -86,32 +85,32 @@ def _report_losses(warn: Warn) -> None:
     logger = logging.getLogger("opentelemetry")
     if logger.handlers:  # the program's own
         return
-    logger.handlers[:] = [_Losses(warn)]
+    logger.handlers[:] = [_LossHandler(warn)]
     logger.propagate = False
-    # Otherwise each attempt that is repeated would be a line too.
+    # Otherwise each retry would be logged too.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.ERROR)
 
 
-def _leave_in_time(provider: TracerProvider, exporter: SpanExporter, collector: str, warn: Warn) -> None:
-    """At the end, send the spans that are left; the provider alone would wait 30 s for a collector that is away."""
-    leaving, left = threading.Event(), threading.Event()
+def _flush_at_exit(provider: TracerProvider, exporter: SpanExporter, collector: str, warn: Warn) -> None:
+    """Send the remaining spans at exit; the provider alone would wait 30 s for an unavailable collector."""
+    exiting, flushed = threading.Event(), threading.Event()
 
     def watch() -> None:
-        leaving.wait()
-        if not left.wait(EXIT_SECONDS):
+        exiting.wait()
+        if not flushed.wait(EXIT_SECONDS):
             warn("spans were lost", reason=f"{collector} did not take the last ones within {EXIT_SECONDS:g} s")
-            exporter.shutdown()  # which ends the attempt under way, too
+            exporter.shutdown()  # also aborts the attempt in progress
 
-    def leave() -> None:
-        if not leaving.is_set():
-            leaving.set()
+    def flush() -> None:
+        if not exiting.is_set():
+            exiting.set()
             provider.shutdown()
-            left.set()
+            flushed.set()
 
-    # Started now: a process that ends can start no thread any more.
+    # Started now: an exiting process cannot start threads.
     threading.Thread(target=watch, name="floe-spans", daemon=True).start()
-    _leaving.append(leave)
-    atexit.register(leave)
+    _flushes.append(flush)
+    atexit.register(flush)
     if parent_process() is not None:
-        # A forked child of multiprocessing, such as a step from Dagster's forkserver, ends without atexit.
-        util.Finalize(None, leave, exitpriority=0)
+        # A forked child of multiprocessing, such as a step from Dagster's forkserver, exits without atexit handlers.
+        util.Finalize(None, flush, exitpriority=0)

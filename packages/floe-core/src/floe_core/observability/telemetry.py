@@ -1,4 +1,4 @@
-"""One seam for logs and traces: each operation is one span and one log event, and no secret is in either."""
+"""Logs and traces: each operation is one span and one log event, both redacted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Operation", "begin", "configure", "note", "observe", "operation", "w
 
 Event = MutableMapping[str, Any]
 
-# The name that an attribute has on spans, beside its own.
+# Attributes that spans also have under a second name.
 _SPAN_NAMES: Final = {"table": "iceberg.table"}
 
 _LOGGER = logging.getLogger("floe")
@@ -78,12 +78,12 @@ def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
 
 
 _log = _bound(structlog.dev.ConsoleRenderer(colors=False))
-_failures_at = logging.ERROR  # the level of an operation that failed
-_level_set = logging.NOTSET  # the level that Floe gave its logger
+_failure_level = logging.ERROR  # the level of failed operations
+_own_level = logging.NOTSET  # the level that Floe set on its logger
 
 
 class Operation:
-    """What is known about an operation so far."""
+    """An operation in progress, with its span and its attributes."""
 
     def __init__(self, name: str, span: trace.Span, attributes: dict[str, Any]) -> None:
         self._name = name
@@ -95,7 +95,7 @@ class Operation:
         self.set(**attributes)
 
     def set(self, **attributes: Any) -> None:
-        """Add facts; None is left out."""
+        """Add attributes; None values are skipped."""
         for key, value in attributes.items():
             if value is not None:
                 self._attributes[key] = cleaned = _clean(key, value)
@@ -104,17 +104,17 @@ class Operation:
                     self._span.set_attribute(_SPAN_NAMES[key], cleaned)
 
     def event(self, name: str, **facts: Any) -> None:
-        """Note a state the operation has reached."""
+        """Record a state that the operation has reached."""
         self._reached.append((name, time.perf_counter()))
         self._span.add_event(name, {key: _clean(key, value) for key, value in facts.items()})
 
     def reported(self) -> None:
-        """The failure is in the log already, as an event of its own."""
+        """Mark the failure as already logged, by a separate event."""
         self._reported = True
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """What happens in this block is part of the operation."""
+        """Make this span the current one: the block is part of the operation."""
         # The exception is recorded by _finish, redacted; the span's own recording would keep the raw text.
         with trace.use_span(self._span, record_exception=False, set_status_on_exception=False):
             yield
@@ -126,7 +126,7 @@ class Operation:
         self._span.end()
 
     def seconds(self) -> dict[str, float]:
-        """How long the operation was in each of its states; the last one lasts until now."""
+        """The seconds that the operation spent in each state; the last state lasts until now."""
         spent: dict[str, float] = {}
         ends = [began for _, began in self._reached[1:]] + [time.perf_counter()]
         for (name, began), ended in zip(self._reached, ends, strict=True):
@@ -143,24 +143,24 @@ class Operation:
             facts["detail"] = error.detail.model_dump_json(exclude_none=True)
         message = redact(f"{type(error).__name__}: {error}")
         self._span.set_status(trace.StatusCode.ERROR, message)
-        # Once, where it happened, and not again in everything around it.
-        if not self._reported and not getattr(error, "_floe_told", False):
-            _log.bind(**{**facts, "error": message}).log(_failures_at, self._name)
+        # Logged once, by the innermost operation that failed.
+        if not self._reported and not getattr(error, "_floe_logged", False):
+            _log.bind(**{**facts, "error": message}).log(_failure_level, self._name)
         with suppress(AttributeError):
-            error._floe_told = True  # type: ignore[attr-defined]  # noqa: SLF001 - a mark of ours
+            error._floe_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Floe's own marker
 
 
 def warn(message: str, **facts: Any) -> None:
-    """Say that something went through which somebody should look at; in the log and on the span at hand."""
+    """Log a warning, and add it to the current span: something succeeded, but needs attention."""
     cleaned = {key: _clean(key, value) for key, value in facts.items()}
     trace.get_current_span().add_event(redact(message), cleaned)
     _log.bind(**cleaned).warning(redact(message))
 
 
 def note(event: str, /, **facts: Any) -> None:
-    """An event worth knowing when something is looked into: in the log at level info, and on the span at hand."""
+    """Log an event for troubleshooting at level info, and add it to the current span."""
     span, logs = trace.get_current_span(), _LOGGER.isEnabledFor(logging.INFO)
-    if not (logs or span.is_recording()):  # nobody listens, and these are many
+    if not (logs or span.is_recording()):  # neither records it, and these events are frequent
         return
     cleaned = {key: _clean(key, value) for key, value in facts.items() if value is not None}
     span.add_event(event, cleaned)
@@ -187,13 +187,13 @@ def begin(name: str, /, **attributes: Any) -> Operation:
 
 
 class _Stderr(logging.Handler):
-    """Writes to whatever standard error is now: notebooks and tests replace it."""
+    """Writes to the current sys.stderr, which notebooks and tests replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
-        except Exception:  # noqa: BLE001 - logging's own rule: a line that cannot be written fails nothing
+        except Exception:  # noqa: BLE001 - as in logging's own handlers: a failed write fails no caller
             self.handleError(record)
 
 
@@ -206,32 +206,32 @@ def configure(
     """Send Floe's log events to standard error, and its spans to the collector if one is configured.
 
     Args:
-        embedded: The process is not the floe command: where the program has handlers of its own, on the logger `floe`
-            or on the root, events go to these and to nothing else.
-        errors_printed: The caller prints errors for people; as log lines of the console they have level info.
+        embedded: The process is not the floe command. If the program has handlers of its own, on the logger `floe` or
+            on the root logger, events go only to these.
+        errors_printed: The caller prints errors itself; in the console format they are logged at level info.
     """
-    global _log, _failures_at, _level_set
+    global _log, _failure_level, _own_level
     to_host = embedded and _host_has_handlers()
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=not to_host and sys.stderr.isatty())
     )
-    if not to_host and _STDERR not in _LOGGER.handlers:  # else it is set up, and what the program added since stays
+    if not to_host and _STDERR not in _LOGGER.handlers:  # otherwise set up already; keep handlers added since
         _LOGGER.handlers[:] = [_STDERR]
         _LOGGER.propagate = False
-    if _LOGGER.level in (logging.NOTSET, _level_set) or not embedded:  # else the program chose its own
+    if _LOGGER.level in (logging.NOTSET, _own_level) or not embedded:  # otherwise the program set its own level
         _LOGGER.setLevel(settings.log_level.upper())
-        _level_set = _LOGGER.level
+        _own_level = _LOGGER.level
     _log = _bound(renderer, with_trace=settings.log_format == "json")
-    if not embedded:  # what the command has set holds for all that it opens
-        _failures_at = logging.INFO if errors_printed and settings.log_format == "console" else logging.ERROR
+    if not embedded:  # the command's level applies to every project it opens
+        _failure_level = logging.INFO if errors_printed and settings.log_format == "console" else logging.ERROR
     if settings.otlp_endpoint is not None:
         export_spans(settings.otlp_endpoint, project, warn)
 
 
 def observe(artifacts: CompiledArtifacts, *, embedded: bool = True) -> None:
-    """Log and trace as the project says; every way into a project calls it, and the floe command prints errors."""
+    """Configure logs and traces by the project's settings; every entry point of a project calls it."""
     settings = resolve_model(artifacts.observability, root=artifacts.root)
     configure(settings, project=artifacts.name, embedded=embedded, errors_printed=not embedded)
 
@@ -239,5 +239,5 @@ def observe(artifacts: CompiledArtifacts, *, embedded: bool = True) -> None:
 def _host_has_handlers() -> bool:
     if _STDERR in _LOGGER.handlers:
         return False
-    own = [one for one in _LOGGER.handlers if not isinstance(one, logging.NullHandler)]
+    own = [handler for handler in _LOGGER.handlers if not isinstance(handler, logging.NullHandler)]
     return bool(own or logging.getLogger().handlers)

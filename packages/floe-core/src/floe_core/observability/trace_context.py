@@ -1,4 +1,4 @@
-"""Which trace an operation belongs to: the span at hand, else the Dagster run, else the program.
+"""Which trace an operation belongs to: that of the current span, else of the Dagster run, else of the program.
 
 A parent is a W3C traceparent: `00-<trace id>-<span id>-01`.
 """
@@ -28,7 +28,7 @@ __all__ = [
     "run_traceparent",
 ]
 
-# The key of a run's tags, and in capitals the environment variable.
+# The key of a run's tag; in upper case, the environment variable.
 TRACEPARENT: Final = "traceparent"
 
 _W3C = TraceContextTextMapPropagator()
@@ -40,9 +40,9 @@ _program: list[trace.SpanContext] = []
 
 
 def run_traceparent(run_id: str, tags: Mapping[str, str]) -> str:
-    """The parent of a Dagster run's operations: its tag `traceparent`, else one that every process derives alike.
+    """The parent of a Dagster run's operations: its tag `traceparent`, else one derived from the run id.
 
-    The trace id is then the run id without its dashes.
+    Every process derives the same; its trace id is the run id without dashes.
     """
     given = tags.get(TRACEPARENT, "")
     if _parsed(given) is not None:
@@ -83,7 +83,7 @@ def program_traceparent() -> str:
 
 
 def program_trace() -> None:
-    """Put the operations of this process that have no other parent into one trace, however often it is called."""
+    """Put the operations of this process that have no other parent into one trace. Idempotent."""
     with _LOCK:
         if not _program:
             parent = _parsed(program_traceparent())
@@ -92,19 +92,19 @@ def program_trace() -> None:
 
 def parent_context() -> contexts.Context | None:
     """The context to start a span in; None for the current one."""
-    found = None if _active() is not None else _fallback()
-    return None if found is None else trace.set_span_in_context(trace.NonRecordingSpan(found))
+    parent = None if _active() is not None else _fallback()
+    return None if parent is None else trace.set_span_in_context(trace.NonRecordingSpan(parent))
 
 
 def current_trace_id() -> str | None:
     """The trace that an event belongs to, in hexadecimal."""
-    found = _active() or _fallback()
-    return None if found is None else trace.format_trace_id(found.trace_id)
+    span_context = _active() or _fallback()
+    return None if span_context is None else trace.format_trace_id(span_context.trace_id)
 
 
 def _active() -> trace.SpanContext | None:
-    found = trace.get_current_span().get_span_context()
-    return found if found.is_valid else None
+    span_context = trace.get_current_span().get_span_context()
+    return span_context if span_context.is_valid else None
 
 
 def _fallback() -> trace.SpanContext | None:
@@ -123,5 +123,5 @@ def _flags(trace_id: bytes) -> str:
 
 def _parsed(traceparent: str) -> trace.SpanContext | None:
     carried = _W3C.extract({TRACEPARENT: traceparent}, contexts.Context())
-    found = trace.get_current_span(carried).get_span_context()
-    return found if found.is_valid else None
+    span_context = trace.get_current_span(carried).get_span_context()
+    return span_context if span_context.is_valid else None

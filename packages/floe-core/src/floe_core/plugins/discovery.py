@@ -1,4 +1,4 @@
-"""Plugins found by entry point, checked before use, started, asked for their health and shut down."""
+"""Plugins: discovery by entry point, checks before use, startup, health checks and shutdown."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ __all__ = [
 FLOE_API_VERSION: Final = "1.0"
 STARTUP_SECONDS: Final = 30.0
 HEALTH_SECONDS: Final = 5.0
-# How long a process that ends waits for all of its plugins.
+# How long an exiting process waits for all plugins to shut down.
 EXIT_SECONDS: Final = 10.0
 
-_BROUGHT_BY = {
+_PROVIDED_BY = {
     "sql": "floe-iceberg",
     "local": "floe-iceberg",
     "s3": "floe-iceberg",
@@ -99,64 +99,64 @@ class PluginRegistry:
         self._find = find
 
     def names(self, kind: PluginType) -> list[str]:
-        """What is installed; nothing is imported."""
+        """The names of the installed plugins; nothing is imported."""
         return sorted({point.name for point in self._find(kind.value)})
 
     def get(self, kind: PluginType, name: str) -> type[Plugin]:
         """The plugin's class, imported and checked."""
         # The same distribution may be listed twice (an editable install beside its metadata).
-        found = list(
+        points = list(
             {
                 (point.value, _distribution(point)): point for point in self._find(kind.value) if point.name == name
             }.values()
         )
-        word = kind.name.lower().replace("_", " ")
-        if not found:
-            raise PluginError(self._unknown(kind, word, name))
-        if len(found) > 1:
-            where = " and ".join(f"{_distribution(point)} ({point.value})" for point in found)
-            raise PluginError(f"{word} plugin {name!r} is provided twice, by {where}; uninstall one of them")
-        point = found[0]
+        label = kind.name.lower().replace("_", " ")
+        if not points:
+            raise PluginError(self._unknown(kind, label, name))
+        if len(points) > 1:
+            providers = " and ".join(f"{_distribution(point)} ({point.value})" for point in points)
+            raise PluginError(f"{label} plugin {name!r} is provided twice, by {providers}; uninstall one of them")
+        point = points[0]
         try:
             plugin = point.load()
         except IncompatibleLibraryError:
             raise
         except Exception as exc:
             raise PluginError(
-                f"{word} plugin {name!r} of {_distribution(point)} cannot be imported: {type(exc).__name__}: {exc}; "
+                f"{label} plugin {name!r} of {_distribution(point)} cannot be imported: {type(exc).__name__}: {exc}; "
                 f"reinstall it, or uninstall it if you do not use it"
             ) from exc
         port = _PORTS.get(kind, Plugin)
         if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin, port)):
             raise PluginError(
-                f"{word} plugin {name!r} of {_distribution(point)} is not a subclass of "
+                f"{label} plugin {name!r} of {_distribution(point)} is not a subclass of "
                 f"floe_core.plugins.ports.{port.__name__}"
             )
         if not isinstance(getattr(plugin, "metadata", None), PluginMetadata):
-            raise PluginError(f"{word} plugin {name!r} of {_distribution(point)} has no metadata: PluginMetadata(...)")
-        _check_api(word, name, plugin)
-        self._check_dependencies(word, name, plugin)
+            raise PluginError(f"{label} plugin {name!r} of {_distribution(point)} has no metadata: PluginMetadata(...)")
+        _check_api(label, name, plugin)
+        self._check_dependencies(label, name, plugin)
         return plugin
 
-    def _check_dependencies(self, word: str, name: str, plugin: type[Plugin]) -> None:
+    def _check_dependencies(self, label: str, name: str, plugin: type[Plugin]) -> None:
         if not plugin.metadata.dependencies:
             return
-        installed = {found for kind in PluginType for found in self.names(kind)}
-        missing = [one for one in plugin.metadata.dependencies if one not in installed]
+        installed = {installed_name for kind in PluginType for installed_name in self.names(kind)}
+        missing = [dependency for dependency in plugin.metadata.dependencies if dependency not in installed]
         if missing:
-            needed = ", ".join(f"{one!r} ({_advice(one)})" for one in missing)
-            raise PluginError(f"{word} plugin {name!r} needs plugins that are not installed: {needed}")
+            needed = ", ".join(f"{dependency!r} ({_advice(dependency)})" for dependency in missing)
+            raise PluginError(f"{label} plugin {name!r} needs plugins that are not installed: {needed}")
 
-    def _unknown(self, kind: PluginType, word: str, name: str) -> str:
+    def _unknown(self, kind: PluginType, label: str, name: str) -> str:
         known = self.names(kind)
         close = difflib.get_close_matches(name, known, n=1)
         advice = f"did you mean {close[0]!r}?" if close else _advice(name)
-        return f"no {word} plugin {name!r} is installed (installed: {', '.join(known) or 'none'}); {advice}"
+        return f"no {label} plugin {name!r} is installed (installed: {', '.join(known) or 'none'}); {advice}"
 
 
 def _advice(name: str) -> str:
-    if name in _BROUGHT_BY:
-        return f"the package {_BROUGHT_BY[name]} of this version does not bring it, or is not installed"
+    if name in _PROVIDED_BY:
+        return f"the package {_PROVIDED_BY[name]} of this version does not bring it, or is not installed"
     return "install the package that brings it"
 
 
@@ -164,13 +164,13 @@ def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "an unknown package"
 
 
-def _check_api(word: str, name: str, plugin: type[Plugin]) -> None:
+def _check_api(label: str, name: str, plugin: type[Plugin]) -> None:
     made_for = plugin.metadata.floe_api_version
     major, minor = (int(part) for part in made_for.split("."))
     our_major, our_minor = (int(part) for part in FLOE_API_VERSION.split("."))
     if major != our_major or minor > our_minor:
         raise PluginError(
-            f"{word} plugin {name!r} was made for plugin API {made_for}, this Floe has {FLOE_API_VERSION}; "
+            f"{label} plugin {name!r} was made for plugin API {made_for}, this Floe has {FLOE_API_VERSION}; "
             f"install a version of {'Floe' if (major, minor) > (our_major, our_minor) else 'the plugin'} that fits"
         )
 
@@ -193,19 +193,19 @@ def create_storage_plugin(artifacts: CompiledArtifacts) -> StoragePlugin:
 
 
 def create_compute_plugin(artifacts: CompiledArtifacts) -> ComputePlugin:
-    """The engine of a project, which has no tables yet and starts nothing by itself."""
+    """The engine of a project, not started and without a lake yet."""
     plugin = registry.get(PluginType.COMPUTE, "spark")
     return cast("ComputePlugin", plugin(artifacts.spark, root=artifacts.root))
 
 
 def create_orchestrator_plugin(artifacts: CompiledArtifacts) -> OrchestratorPlugin:
-    """What runs the pipeline of a project."""
+    """The orchestrator of a project's pipeline."""
     plugin = registry.get(PluginType.ORCHESTRATOR, "dagster")
     return cast("OrchestratorPlugin", plugin(artifacts.pipeline, root=artifacts.root))
 
 
 def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
-    """The settings as the plugin declares them: the contract holds those of a third party as floe.yaml has them."""
+    """The settings as the plugin's schema; the contract holds those of third-party plugins as plain data."""
     schema = plugin.get_config_schema()
     if schema is None or isinstance(config, schema):
         return config
@@ -227,19 +227,19 @@ def _settings(plugin: type[Plugin], config: BaseModel) -> BaseModel:
         ) from None
 
 
-# By identity, because a plugin need not be hashable. Weak, so that a long process may open any number of lakes.
+# By identity, because a plugin need not be hashable. Weak, so that a process can open any number of lakes.
 _started: weakref.WeakValueDictionary[int, Plugin] = weakref.WeakValueDictionary()
 
 
 def start(plugin: Plugin, *, timeout: float = STARTUP_SECONDS) -> None:
-    """Start a plugin, or say that it did not start in time; it is shut down by `stop` or when the process exits."""
-    _within(timeout, plugin.startup, f"plugin {plugin.metadata.name!r} did not start within {timeout:g} s")
+    """Start a plugin within the timeout, else PluginError; `stop` or the exit of the process shuts it down."""
+    _with_timeout(timeout, plugin.startup, f"plugin {plugin.metadata.name!r} did not start within {timeout:g} s")
     _started[id(plugin)] = plugin
     _exit.prepare()
 
 
 def stop(*plugins: Plugin) -> None:
-    """Shut down those that were started and not stopped since; a failure is a warning and does not stop the others."""
+    """Shut down those that are started; a failure is logged as a warning, and the others are shut down all the same."""
     for plugin in plugins:
         if _started.pop(id(plugin), None) is None:
             continue
@@ -253,66 +253,66 @@ def stop(*plugins: Plugin) -> None:
             warn(f"plugin {plugin.metadata.name!r} did not shut down: {type(exc).__name__}: {exc}")
 
 
-class _Exit:
-    """Stops what is still started when the process ends, in a thread, so that a plugin that hangs cannot keep it."""
+class _ExitThread:
+    """Shuts down the remaining plugins at exit, in a thread, so that a plugin that hangs cannot block the exit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._leaving, self._left = threading.Event(), threading.Event()
+        self._exiting, self._stopped = threading.Event(), threading.Event()
         self._is_prepared = False
 
     def prepare(self) -> None:
-        """Start the thread now: a process that ends can start no thread any more."""
+        """Start the thread now: an exiting process cannot start threads."""
         with self._lock:
             if not self._is_prepared:
                 threading.Thread(target=self._wait, name="floe-plugins", daemon=True).start()
                 self._is_prepared = True
 
     def _wait(self) -> None:
-        self._leaving.wait()
+        self._exiting.wait()
         try:
             stop(*reversed(list(_started.values())))
         finally:
-            self._left.set()
+            self._stopped.set()
 
-    def leave(self) -> None:
+    def stop_all(self) -> None:
         if not self._is_prepared:
             return
-        self._leaving.set()
-        if not self._left.wait(EXIT_SECONDS):
+        self._exiting.set()
+        if not self._stopped.wait(EXIT_SECONDS):
             from floe_core.observability.telemetry import warn
 
             warn(f"plugins did not shut down within {EXIT_SECONDS:g} s; the process ends without them")
 
 
-_exit = _Exit()
+_exit = _ExitThread()
 
 
 @atexit.register
 def _stop_all() -> None:
-    _exit.leave()
+    _exit.stop_all()
 
 
-def _forget() -> None:
-    """In a forked process: the plugins are the parent's, which goes on with their connections."""
+def _reset_after_fork() -> None:
+    """In a forked process: the plugins belong to the parent, which keeps using their connections."""
     global _exit
     _started.clear()
-    _exit = _Exit()
+    _exit = _ExitThread()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def check_health(plugin: Plugin, *, timeout: float = HEALTH_SECONDS) -> HealthStatus:
-    """Ask a plugin for its health; an error or silence is an unhealthy answer, not an exception."""
+    """The health of a plugin; an error or a timeout is an unhealthy status, not an exception."""
     try:
-        return _within(timeout, plugin.health_check, f"no answer within {timeout:g} s")
-    except Exception as exc:  # noqa: BLE001 - whatever went wrong, the answer is "not healthy, because"
+        return _with_timeout(timeout, plugin.health_check, f"no answer within {timeout:g} s")
+    except Exception as exc:  # noqa: BLE001 - any failure means unhealthy
         return HealthStatus(healthy=False, message=str(exc))
 
 
-def _within(seconds: float, call: Callable[[], Result], late: str) -> Result:
+def _with_timeout(seconds: float, call: Callable[[], Result], message: str) -> Result:
     outcome: list[Result] = []
     failure: list[BaseException] = []
 
@@ -322,12 +322,12 @@ def _within(seconds: float, call: Callable[[], Result], late: str) -> Result:
         except BaseException as exc:  # noqa: BLE001 - handed to the caller's thread
             failure.append(exc)
 
-    # A daemon, so that a plugin that hangs for ever cannot keep the process alive.
+    # A daemon, so that a plugin that hangs cannot keep the process alive.
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
     if failure:
         raise failure[0]
     if not outcome:
-        raise PluginError(late)
+        raise PluginError(message)
     return outcome[0]

@@ -1,4 +1,4 @@
-"""What catalogs, storages and engines must offer as plugins. `floe_core` names the methods, others fill them."""
+"""The interfaces of plugins: catalogs, storages, engines and orchestrators. Other packages implement them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @runtime_checkable
 class FileIO(Protocol):
-    """Files of a table, as PyIceberg sees them."""
+    """Access to the files of a table: the methods of PyIceberg's FileIO."""
 
     def new_input(self, location: str) -> Any: ...
 
@@ -55,13 +55,13 @@ class Catalog(Protocol):
 
 @runtime_checkable
 class DriftDetectorProtocol(Protocol):
-    """Tells how a table differs from a declared schema."""
+    """Compares a table with a declared schema."""
 
     def detect(self, identifier: TableIdentifier, declared: Any) -> SchemaDrift: ...
 
 
 class PluginMetadata(BaseModel):
-    """Who a plugin is and which Floe it was made for."""
+    """The identity of a plugin, and the version of the plugin API it was made for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,7 +75,7 @@ class PluginMetadata(BaseModel):
 
 
 class HealthStatus(BaseModel):
-    """Does it work, and if not, what to do."""
+    """Whether a plugin works, and if not, the next step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -98,30 +98,30 @@ class Plugin(ABC):
         return None
 
     def startup(self) -> None:  # noqa: B027 - most plugins have nothing to start
-        """Called once before use; 30 seconds."""
+        """Called once before use; it may take 30 seconds."""
 
     def shutdown(self) -> None:  # noqa: B027 - most plugins have nothing to stop
         """Called at most once, after use: by `close()` of the lake that opened the plugin, else when the process exits.
 
-        It is not called for a plugin that is garbage by then, because its lake was not closed: give what it holds back
-        in its own finalizer, too.
-        At the exit it may run in another thread, and all plugins together have 10 seconds. A forked process does not
-        shut down the plugins of its parent.
+        It is not called for a plugin that was garbage-collected because its lake was not closed: release resources in
+        a finalizer, too.
+        At exit it may run in another thread, and all plugins together have 10 seconds. A forked process does not shut
+        down the plugins of its parent.
         """
 
     def health_check(self) -> HealthStatus:
-        """Does it work now? 5 seconds."""
+        """Whether it works now; it may take 5 seconds."""
         return HealthStatus(healthy=True)
 
 
 class CatalogPlugin(Plugin):
-    """A catalog that both engines see: PyIceberg through `connect`, Spark through `get_spark_conf`."""
+    """A catalog that both engines use: PyIceberg through `connect`, Spark through `get_spark_conf`."""
 
     storage: StoragePlugin | None = None
 
     @property
     def catalog_name(self) -> str:
-        """What the catalog is called in Spark SQL: `SELECT * FROM lake.bronze.orders`."""
+        """The name of the catalog in Spark SQL: `SELECT * FROM lake.bronze.orders`."""
         return CATALOG_NAME
 
     @abstractmethod
@@ -133,21 +133,21 @@ class CatalogPlugin(Plugin):
         """Spark settings for the same catalog, the jars it needs in `spark.jars.packages` included."""
 
     def check_for_spark(self) -> None:
-        """Raise where Spark must not be given this catalog: its server sends settings that Java would act on."""
+        """Raise if Spark must not use this catalog, because its server sends settings that Java would act on."""
 
     def use_storage(self, storage: StoragePlugin) -> None:
-        """Called before `connect` when a lake is opened: where the files are, and how to get at them."""
+        """Called before `connect` when a lake is opened, with the storage of its files."""
         self.storage = storage
 
     def diagnose(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """For `floe doctor`: steps on the way to the catalog, each a name and a check that tells a fact or raises.
+        """For `floe doctor`: the steps of a connection, each a name and a check that returns its finding or raises.
 
-        A catalog that has none is asked for its health alone.
+        Without steps, `floe doctor` runs `health_check` only.
         """
         return iter(())
 
     def table_location(self, identifier: TableIdentifier, namespace_uri: str) -> str | None:
-        """Where a new table goes; None leaves it to the catalog, which is right for a server."""
+        """The location of a new table; None leaves it to the catalog, as a catalog server expects."""
         del identifier, namespace_uri
         return None
 
@@ -171,23 +171,23 @@ class CatalogPlugin(Plugin):
     def drop_table(self, identifier: str, *, purge: bool = False) -> None: ...
 
     def vend_credentials(self, table_path: str) -> dict[str, str]:
-        """What the catalog vends for the files of one table, in PyIceberg's property names; empty if it vends nothing.
+        """The credentials that the catalog vends for the files of one table, as PyIceberg's properties; empty if none.
 
-        `floe doctor` reports it. What the credentials permit is the catalog's decision.
+        `floe doctor` reports them. The catalog decides what they permit.
         """
         del table_path
         return {}
 
 
 class StoragePlugin(Plugin):
-    """Where the files of tables are."""
+    """The storage of the files of tables."""
 
     @abstractmethod
     def get_pyiceberg_fileio(self) -> FileIO:
         """The `pyiceberg.io.FileIO` that PyIceberg reads, writes and deletes all files of tables with.
 
-        A plain `PyArrowFileIO` with `get_pyiceberg_properties` may be replaced by one that adds what a catalog vends;
-        any other class is used as it is, and vended credentials are ignored.
+        A plain `PyArrowFileIO` may be replaced by one that adds vended credentials to `get_pyiceberg_properties`; any
+        other class is used unchanged, and vended credentials are ignored.
         """
 
     def get_pyiceberg_properties(self) -> dict[str, str]:
@@ -204,7 +204,7 @@ class StoragePlugin(Plugin):
 
 
 class OrchestratorPlugin(Plugin):
-    """What runs the pipeline of a project; it is made with the settings of `pipeline`."""
+    """Runs the pipeline of a project; created from the settings of `pipeline`."""
 
     @abstractmethod
     def definitions_in(self, module: ModuleType) -> Any:
@@ -231,18 +231,18 @@ class ComputePlugin(Plugin):
         raise NotImplementedError(f"{type(self).__name__} writes no DataFrames")
 
     def write_request(self, frame: Any, request: Any, target: Any = None) -> Any:
-        """Write a DataFrame as a `WriteRequest` says."""
+        """Write a DataFrame as a `WriteRequest` specifies."""
         raise NotImplementedError(f"{type(self).__name__} writes no DataFrames")
 
     def schema_of(self, frame: Any) -> Any:
-        """The schema of a DataFrame as Iceberg's."""
+        """The Iceberg schema of a DataFrame."""
         raise NotImplementedError(f"{type(self).__name__} has no DataFrames")
 
     @abstractmethod
     def expire_snapshots(
         self, identifier: TableIdentifier, *, older_than: datetime, keep_last: int, neighbours: Any = None
     ) -> ExpireReport:
-        """`neighbours` are the other tables of the catalog, for whoever has looked at them already."""
+        """`neighbours` are the other tables of the catalog, if the caller has already read them."""
 
     @abstractmethod
     def compact(

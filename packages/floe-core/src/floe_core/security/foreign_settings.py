@@ -1,7 +1,7 @@
 """Which settings a catalog server or a table may send: an allow-list, for both engines.
 
 Servers send settings in `/v1/config` and with each table; tables carry properties that any writer may set. Both engines
-act on them: they load classes, choose hosts, and replace credentials. Here is decided which of them count.
+act on them: they load classes, choose hosts, and replace credentials. This module decides which of them are applied.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PYTHON_LOCATION_PROVIDER: Final = "write.py-location-provider.impl"
 
 @dataclass(frozen=True)
 class OwnSettings:
-    """What the project itself says; nothing that is sent moves or replaces it.
+    """The project's own settings; nothing that a server sends replaces them.
 
     Args:
         uri: The address of the catalog.
         token_uri: Where credentials are exchanged for a token.
-        engine: The settings that an engine is given for this catalog; a setting that repeats one changes nothing.
+        engine: An engine's settings for this catalog; a server may send one again with the same value.
     """
 
     uri: str
@@ -42,7 +42,7 @@ class OwnSettings:
 
 @dataclass(frozen=True)
 class Sifted:
-    """The settings to use, and the names of those that an engine would have acted on and must not."""
+    """The accepted settings, and the names of the refused ones that an engine would have acted on."""
 
     kept: dict[str, str]
     dropped: tuple[str, ...]
@@ -67,7 +67,7 @@ def _is_prefix(value: str) -> bool:
     return re.search(r"[?#\\\x00-\x1f\x7f]", value) is None and ".." not in unquote(value).split("/")
 
 
-# How the server wants to be asked. None of these names code, a host or a credential.
+# Settings of the protocol. None of these names code, a host or a credential.
 _PROTOCOL: dict[str, _Check] = {
     "prefix": _is_prefix,
     "namespace-separator": lambda value: 0 < len(unquote(value)) <= 8 and value.isascii(),
@@ -75,25 +75,25 @@ _PROTOCOL: dict[str, _Check] = {
     "view-endpoints-supported": _BOOLEAN,
     "rest-metrics-reporting-enabled": _BOOLEAN,
 }
-_ICEBERGS_FILE_IOS: Final = (
+_ICEBERG_FILE_IOS: Final = (
     "org.apache.iceberg.aws.s3.S3FileIO",
     "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
     "org.apache.iceberg.gcp.gcs.GCSFileIO",
     "org.apache.iceberg.io.ResolvingFileIO",
 )
-# Settings for Java that PyIceberg does not use. The project's own warehouse was asked for already.
+# Settings for Java that PyIceberg does not use. Any warehouse passes: the request already named the project's own.
 _JAVA_ONLY: dict[str, _Check] = {
     "warehouse": lambda _value: True,
-    "snapshot-loading-mode": lambda value: value.lower() == "all",  # refs would hide the writes that were done already
+    "snapshot-loading-mode": lambda value: value.lower() == "all",  # refs would hide writes from their retries
     "scan-planning-mode": _matches(r"(?i)client|server"),
-    "io-impl": lambda value: value in _ICEBERGS_FILE_IOS,
+    "io-impl": lambda value: value in _ICEBERG_FILE_IOS,
     "s3.remote-signing-enabled": lambda value: value.lower() == "false",
     "client.refresh-credentials-enabled": _BOOLEAN,
     "gcs.oauth2.refresh-credentials-enabled": _BOOLEAN,
     "adls.refresh-credentials-enabled": _BOOLEAN,
     "s3.use-arn-region-enabled": _BOOLEAN,
 }
-# Addresses that receive the project's token or credentials: only where those are sent already.
+# Addresses that receive the project's token or credentials: allowed only on the server that already receives them.
 _CATALOG_ADDRESSES = (
     "uri",
     "client.refresh-credentials-endpoint",
@@ -101,7 +101,7 @@ _CATALOG_ADDRESSES = (
     "adls.refresh-credentials-endpoint",
 )
 _TOKEN_ADDRESS = "oauth2-server-uri"  # noqa: S105 - the name of a setting
-# For files whose credentials the server vends, and for no others.
+# Allowed only for stores whose credentials the server vends.
 _STORAGE: dict[str, _Check] = {
     "s3.access-key-id": _SECRET,
     "s3.secret-access-key": _SECRET,
@@ -111,7 +111,7 @@ _STORAGE: dict[str, _Check] = {
     "gcs.oauth2.token": _SECRET,
     "gcs.project-id": _matches(r"[a-z0-9:.-]{1,64}"),
 }
-# The same, and harmless without credentials: they choose neither a host nor an account.
+# Also allowed for Java without vended credentials: they choose neither a host nor an account.
 _STORAGE_FORM: dict[str, _Check] = {
     "s3.session-token-expires-at-ms": _NUMBER,
     "s3.path-style-access": _BOOLEAN,
@@ -121,8 +121,8 @@ _STORAGE_FORM: dict[str, _Check] = {
 }
 _STORAGE_FAMILIES: dict[str, _Check] = {"adls.sas-token.": _SECRET, "adls.sas-token-expires-at-ms.": _NUMBER}
 
-# The first words of all settings that Iceberg's Java and Python clients know. A setting outside of these reaches no
-# code: Polaris, for one, sends the free-form properties of its catalogs. A test compares this with the pinned jars.
+# The first words of all settings that Iceberg's Java and Python clients read. Any other setting has no effect, such as
+# the free-form properties of its catalogs that Polaris sends. A test compares this with the pinned jars.
 _ENGINES_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -134,25 +134,25 @@ _ENGINES_WORDS = frozenset(
         """,
     )
 )
-# In any setting: the way in which Iceberg and Hadoop name classes.
+# The suffixes of settings of Iceberg and Hadoop that name a class.
 _CLASS = re.compile(r"(?i)[.-](impl|class|classes|factory|provider)$")
 
 
 def vended_stores(sent: Mapping[str, Any]) -> frozenset[str]:
-    """The stores that complete credentials are sent for: `s3`, `gcs`, `adls`."""
-    found = {
+    """The stores for which complete credentials were sent: `s3`, `gcs`, `adls`."""
+    stores = {
         "s3": "s3.access-key-id" in sent and "s3.secret-access-key" in sent,
         "gcs": "gcs.oauth2.token" in sent,
         "adls": any(key.startswith("adls.sas-token.") for key in sent),
     }
-    return frozenset(store for store, is_vended in found.items() if is_vended)
+    return frozenset(store for store, is_vended in stores.items() if is_vended)
 
 
 def sift(sent: Mapping[str, Any], own: OwnSettings, *, vended: Collection[str] = ()) -> Sifted:
-    """What of a server's settings PyIceberg is given; the project's own are not among it.
+    """The server's settings that PyIceberg may use; the project's own are not included.
 
     Args:
-        vended: The stores whose credentials the server was asked for, and sent together with these settings.
+        vended: The stores whose credentials were requested, and sent with these settings.
     """
     kept: dict[str, str] = {}
     dropped = []
@@ -167,7 +167,7 @@ def sift(sent: Mapping[str, Any], own: OwnSettings, *, vended: Collection[str] =
 
 
 def java_refusals(sent: Mapping[str, Any], own: OwnSettings, *, vended: Collection[str] = ()) -> list[str]:
-    """The settings for which Spark must not be given this server: Java takes all of them, and lets them win."""
+    """The settings because of which Spark must not use this server: Java lets them override the project's own."""
     return sorted(key for key, value in sent.items() if not _is_harmless_to_java(key, value, own, vended=vended))
 
 
@@ -194,7 +194,7 @@ def _is_allowed(key: str, value: Any, own: OwnSettings, *, vended: Collection[st
     if key in _PROTOCOL:
         return _passes(_PROTOCOL[key], value)
     check = _STORAGE.get(key) or _STORAGE_FORM.get(key)
-    check = check or next((one for prefix, one in _STORAGE_FAMILIES.items() if key.startswith(prefix)), None)
+    check = check or next((family for prefix, family in _STORAGE_FAMILIES.items() if key.startswith(prefix)), None)
     return _store_of(key) in vended and check is not None and _passes(check, value)
 
 
@@ -218,11 +218,11 @@ def _is_known_to_engines(key: str) -> bool:
 
 def _is_same_server(own: str, sent: str) -> bool:
     """Scheme, host and port are those of the project's own address; a path alone is on the same server."""
-    if re.search(r"[\x00-\x20\\]", sent):  # parsers differ about what these mean
+    if re.search(r"[\x00-\x20\\]", sent):  # parsers disagree about these characters
         return False
     try:
-        one, other = urlsplit(own), urlsplit(urljoin(own, sent))
-        return _origin(one) == _origin(other) and other.username is None and bool(other.hostname)
+        expected, actual = urlsplit(own), urlsplit(urljoin(own, sent))
+        return _origin(expected) == _origin(actual) and actual.username is None and bool(actual.hostname)
     except ValueError:
         return False
 
@@ -233,7 +233,7 @@ def _origin(parts: Any) -> tuple[str, str | None, int | None]:
 
 # Table properties ---------------------------------------------------------------------------------------------------
 
-# What Iceberg's Java writers and readers take from a table: numbers, switches, names of columns, and paths.
+# Properties of tables that Iceberg's Java code reads: numbers, booleans, names of columns, and paths.
 _TABLE_FAMILIES = (
     "comment",
     "commit.",
@@ -269,26 +269,26 @@ _TABLE_FAMILIES = (
     "write.wap.",
 )
 _OF_A_COLUMN = re.compile(r"write\.(metadata\.metrics|parquet\.[a-z-]+)\.column\..+")  # columns may have any name
-# As Hive and Spark leave them on tables; numbers and names of Parquet's own codecs.
+# Set on tables by Hive and Spark: numbers, and names of Parquet's own codecs.
 _OF_PARQUET = re.compile(
     r"parquet\.(compression|block\.size|page\.size|dictionary\.page\.size|enable\.dictionary|writer\.version)"
 )
-# The first words of properties that Iceberg's or Parquet's Java code reads from a table, or Hadoop's from its settings:
-# Iceberg's writers of Parquet make all properties of a table settings of Hadoop.
+# The first words of properties that the Java code of Iceberg, Parquet or Hadoop reads: Iceberg's Parquet writers copy
+# all properties of a table into Hadoop's settings.
 _TABLE_WORDS = frozenset(["encryption", "hadoop", "io", "parquet", "write"])
 _HADOOPS_WORDS = frozenset(["dfs", "fs", "hive", "ipc", "java", "javax", "mapred", "mapreduce", "net", "org", "yarn"])
 
 
 def table_refusals(properties: Mapping[str, Any]) -> list[str]:
-    """The properties for which Spark must not be given a table: Java would load a class or ask a key server."""
+    """The properties because of which Spark must not use a table: Java would load a class or contact a key server."""
     return sorted(key for key in properties if not _is_harmless_table_property(key))
 
 
 def _is_harmless_table_property(key: str) -> bool:
-    if key == PYTHON_LOCATION_PROVIDER or _OF_A_COLUMN.fullmatch(key):  # the first one is nothing to Java
+    if key == PYTHON_LOCATION_PROVIDER or _OF_A_COLUMN.fullmatch(key):  # Java ignores the first one
         return True
     word = re.split(r"[^a-z0-9]", key.lower(), maxsplit=1)[0]
-    if word == "write" and not key.lower().startswith("write."):  # as Athena's write_compression: nothing to Iceberg
+    if word == "write" and not key.lower().startswith("write."):  # Iceberg ignores Athena's write_compression
         return True
     if _CLASS.search(key) and word in _TABLE_WORDS | _HADOOPS_WORDS | _ENGINES_WORDS - {"py"}:
         return False

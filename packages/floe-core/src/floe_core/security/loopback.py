@@ -8,7 +8,7 @@ __all__ = ["is_loopback"]
 
 
 def is_loopback(host: str) -> bool:
-    """Is it `localhost`, or a loopback address? Other names are never resolved: they may lead elsewhere tomorrow."""
+    """Whether this is `localhost` or a loopback address. Other names are not resolved: their address may change."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

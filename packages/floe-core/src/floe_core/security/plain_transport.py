@@ -1,4 +1,4 @@
-"""Addresses that are reached without encryption: refused beyond this machine unless the settings allow it."""
+"""Addresses without encryption: refused for other machines unless the settings allow it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def plain_spark_problem(key: str, address: str | None) -> str | None:
     """The same for a Spark Connect server, which is also sent the catalog's credentials."""
     if address is None or "${" in address or not address.startswith("sc://") or is_loopback(_host(address)):
         return None
-    # Parsed as PySpark's client does: names are case-sensitive, the last one counts, and a token switches TLS on.
-    given = dict(one.split("=", 1) for one in urlparse(f"http{address[2:]}").params.split(";") if "=" in one)
+    # Parsed as PySpark's client does: names are case-sensitive, the last one wins, and a token enables TLS.
+    parameters = urlparse(f"http{address[2:]}").params.split(";")
+    given = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
     if given.get("use_ssl", "").lower() == "true" or given.get("token"):
         return None
     return _problem(key, "sc:// without TLS", "write sc://host:port/;use_ssl=true")

@@ -1,4 +1,4 @@
-"""Whose project it is: one of another user is not executed, as git does not for its repositories."""
+"""Refuse projects of other users, because Floe executes their code; git does the same for repositories."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def refuse_foreign_project(root: Path, spec: str) -> None:
 
 
 def _safe_projects() -> set[Path]:
-    """The folders that the environment names, exactly; those below them are not meant."""
+    """The folders that the environment variable lists; folders below them are not included."""
     return {
-        Path(one).resolve() for one in os.environ.get(SAFE_PROJECTS, "").split(os.pathsep) if Path(one).is_absolute()
+        Path(folder).resolve()
+        for folder in os.environ.get(SAFE_PROJECTS, "").split(os.pathsep)
+        if Path(folder).is_absolute()
     }
 
 
@@ -43,7 +45,7 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _users() -> set[int]:
-    """This user, and root, which can run code as this user anyway; for root also the one who called sudo."""
+    """This user, and root, which can run code as this user anyway; for root also the user who called sudo."""
     user = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
     return {user, 0, int(caller)} if user == 0 and caller.isdecimal() else {user, 0}

@@ -1,4 +1,4 @@
-"""Secrets never leave the process: what looks like one, and the values seen so far."""
+"""Redaction of secrets: which keys hold them, and which values are masked."""
 
 from __future__ import annotations
 
@@ -34,41 +34,41 @@ CREDENTIAL_KEY: Final = re.compile(
 )
 
 _protected: set[str] = set()
-# Tokens and vended credentials come by the thousand and live an hour: the newest are enough.
-_passing: OrderedDict[str, None] = OrderedDict()
-_PASSING_KEPT: Final = 200
+# Tokens and vended credentials are many and short-lived: only the newest are kept.
+_short_lived: OrderedDict[str, None] = OrderedDict()
+_SHORT_LIVED_KEPT: Final = 200
 
 
 def is_credential_key(key: str) -> bool:
-    """Does a value under this key have to be a secret?"""
+    """Whether a value under this key is a secret."""
     return CREDENTIAL_KEY.search(key) is not None
 
 
 def protect(secret: str) -> None:
-    """From now on, this value is masked wherever Floe prints, logs or traces."""
+    """Mask this value from now on, wherever Floe prints, logs or traces."""
     if len(secret) >= 4:  # masking "a" everywhere would destroy every message and protect nothing
-        # In the disguises of repr(), JSON and addresses too. A double quote elsewhere in a text changes its repr().
+        # Also as repr(), JSON and URLs escape it. A double quote elsewhere in a text changes its repr().
         texts = (repr(secret)[1:-1], repr(f'"{secret}')[2:-1])
         documents = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
         _protected.update((secret, *texts, *documents, quote(secret), quote(secret, safe="")))
 
 
 def protect_for_now(secret: str) -> None:
-    """`protect` for a value that others like it will follow; the oldest are forgotten in time."""
+    """`protect` for a short-lived value; only the newest of these stay masked."""
     if len(secret) >= 4:
-        _passing[secret] = None
-        _passing.move_to_end(secret)
-        while len(_passing) > _PASSING_KEPT:
-            _passing.popitem(last=False)
+        _short_lived[secret] = None
+        _short_lived.move_to_end(secret)
+        while len(_short_lived) > _SHORT_LIVED_KEPT:
+            _short_lived.popitem(last=False)
 
 
 def knows_secrets() -> bool:
-    """Is there any protected value?"""
-    return bool(_protected or _passing)
+    """Whether any value is protected."""
+    return bool(_protected or _short_lived)
 
 
 def masked(key: str, value: Any) -> Any:
-    """A value as it may be shown: without protected values, and without what a credential-like key holds."""
+    """A value that may be shown: protected values, and all text under a credential key, are masked."""
     if isinstance(value, Mapping):
         return {name: masked(str(name), item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -81,7 +81,7 @@ def masked(key: str, value: Any) -> Any:
 def redact(text: str) -> str:
     """The text with every protected value masked."""
     size = len(text)
-    shown = [secret for secret in (*_protected, *_passing) if len(secret) <= size and secret in text]
+    shown = [secret for secret in (*_protected, *_short_lived) if len(secret) <= size and secret in text]
     for secret in sorted(shown, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text

@@ -44,10 +44,10 @@ if importlib.util.find_spec(NO_COMPUTE_LOGS) is None:
 
 
 def step_context_of(context: InputContext | OutputContext) -> Any:
-    """The step at work, or None. The public property raises, or warns, where there is none."""
+    """The current step, or None. The public property raises or warns where there is none."""
     return context._step_context
 
 
 def io_manager_of(step: Any, output_name: str) -> Any:
-    """The IO manager of an output of the step at work."""
+    """The IO manager of an output of the current step."""
     return step.get_io_manager(StepOutputHandle(step.step.key, output_name))

@@ -1,4 +1,4 @@
-"""What `dagster dev` starts: the code servers, the daemon, and the workspace of the web server."""
+"""The parts of `dagster dev`: the code servers, the daemon, and the workspace of the web server."""
 
 from __future__ import annotations
 

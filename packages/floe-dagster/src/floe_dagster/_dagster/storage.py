@@ -1,4 +1,4 @@
-"""Dagster's SQLite storage with public methods in the place of the private ones that Floe uses."""
+"""Dagster's SQLite storage, with public methods for the private ones that Floe uses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ require_members(
 
 
 class AdaptedEventLog(SqliteEventLogStorage):
-    """The event log of Dagster, with the parts of storing an event."""
+    """Dagster's event log, with the steps of storing an event as public methods."""
 
     def row_of(self, event: EventLogEntry) -> Mapping[str, Any]:
         """The event as a row of the log."""
@@ -68,7 +68,7 @@ class AdaptedEventLog(SqliteEventLogStorage):
 
     @contextmanager
     def run_beside_index(self, run_id: str) -> Iterator[Any]:
-        """A transaction in the run's log. `run_connection` would wait for the lock that `index_transaction` holds."""
+        """A transaction in the run's log. `run_connection` would wait for the lock of `index_transaction`."""
         connect_args = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
         engine = create_engine(self.conn_string_for_shard(run_id), connect_args=connect_args)
         try:
@@ -85,12 +85,12 @@ class AdaptedEventLog(SqliteEventLogStorage):
         self._store_asset_event_tags(index, events, ids)
 
     def store_asset(self, index: Any, event: EventLogEntry, event_id: int) -> None:
-        """Store what an event says about its asset."""
+        """Update the asset's row in the index from an event."""
         self._store_asset_event(index, event, event_id)
 
 
 class AdaptedStorage(DagsterSqliteStorage):
-    """The storage of Dagster, made of parts that are given."""
+    """Dagster's storage, composed of the given parts."""
 
     def use_parts(
         self, *, events: SqliteEventLogStorage, schedules: SqliteScheduleStorage, runs: SqliteRunStorage

@@ -1,1 +1,1 @@
-"""What an asset, its inputs and outputs say: tables, options, partitions, owners and values."""
+"""Assets, their inputs and outputs: table names, options, partitions and kinds of values."""

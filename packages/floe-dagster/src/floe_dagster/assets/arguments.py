@@ -1,4 +1,4 @@
-"""Refuse arguments that nothing would read: Dagster's resources and configurations drop them without a word."""
+"""Refuse unknown arguments: Dagster's resources and configurations silently ignore them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KnownArguments", "names_of", "nearest", "refuse_unknown"]
 
 
 def nearest(name: str, known: Collection[str], prefix: str = "") -> str:
-    """What to write instead of an unknown name."""
+    """A suggestion for an unknown name: the closest known one, or all of them."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {prefix + near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
 
@@ -22,7 +22,7 @@ def nearest(name: str, known: Collection[str], prefix: str = "") -> str:
 def refuse_unknown(
     who: str, given: Iterable[str], known: Collection[str], elsewhere: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse the first name that is not among those known; `elsewhere` has what to write for names of others."""
+    """Refuse the first unknown name; `elsewhere` has the advice for arguments that another class takes."""
     for name in given:
         if name not in known:
             advice = (elsewhere or {}).get(name) or nearest(name, known)
@@ -30,20 +30,20 @@ def refuse_unknown(
 
 
 def names_of(model: type[BaseModel]) -> set[str]:
-    """The names that the fields of a model are given by: their own and their aliases."""
+    """The argument names of a model: its fields and their aliases."""
     fields = model.model_fields
     aliases = {alias for field in fields.values() for alias in (field.alias, field.validation_alias)}
     return {*fields, *(alias for alias in aliases if isinstance(alias, str))}
 
 
 class KnownArguments(BaseModel):
-    """A model that takes its own fields only, and names the nearest one for any other."""
+    """A model that refuses unknown arguments and suggests the closest field."""
 
     model_config = ConfigDict(extra="forbid")
 
     @classmethod
     def elsewhere(cls) -> dict[str, str]:
-        """Arguments that another class takes, and what to write instead."""
+        """Arguments that another class takes, with advice on what to write instead."""
         return {}
 
     @model_validator(mode="before")

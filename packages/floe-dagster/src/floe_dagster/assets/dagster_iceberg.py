@@ -1,6 +1,6 @@
-"""Metadata of assets that were written for dagster-iceberg: honoured where it means the same here, otherwise refused.
+"""Metadata written for dagster-iceberg: honoured where it means the same in Floe, otherwise refused.
 
-`schema` and `table` are names that people use for their own descriptions too: only text is taken for a place.
+`schema` and `table` are also common keys for descriptions of one's own: only text is read as a name.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ _REFUSED = {
 _SPEC = "partition_spec_update_mode"
 _FLAGS = ("when_matched_update_all", "when_not_matched_insert_all")
 
-# The keys that are read in the metadata of an asset, of an input, and of an output while the asset runs: elsewhere,
-# dagster-iceberg takes none of them either.
+# The keys read in the metadata of an asset, of an input, and of an output at run time, as dagster-iceberg does.
 PEER_OUTPUT = {*_PLACES, *_REFUSED, _SPEC, "upsert_options"}
 PEER_INPUT = {*_PLACES}
 PEER_RUN = {"upsert_options"}
 
 
 def peer_option(key: str, value: Any, who: str) -> tuple[str, Any] | None:
-    """The option of Floe that a key of dagster-iceberg stands for; None if it is the user's own description."""
+    """The Floe option for a dagster-iceberg key; None if the value is a description of the user's own."""
     if key in _REFUSED:
         raise ConfigurationError(f"{who}: metadata {key!r} of dagster-iceberg {_REFUSED[key]}")
     if key == _SPEC:
@@ -63,10 +62,10 @@ def _place(key: str, value: Any, who: str) -> tuple[str, Any] | None:
 
 
 def _spec(value: Any, who: str) -> tuple[str, Any]:
-    said = value.value if isinstance(value, Enum) else value
-    if said != "update":
+    mode = value.value if isinstance(value, Enum) else value
+    if mode != "update":
         raise ConfigurationError(
-            f"{who}: metadata {_SPEC!r} of dagster-iceberg is {said!r}; leave it out: Floe does not change the "
+            f"{who}: metadata {_SPEC!r} of dagster-iceberg is {mode!r}; leave it out: Floe does not change the "
             f"partitioning of a table unless 'floe/evolve_partitions' is True, and replaces the right rows under any"
         )
     return "evolve_partitions", True
@@ -76,12 +75,12 @@ def _keys(value: Any, who: str) -> tuple[str, Any] | None:
     options = value.model_dump() if isinstance(value, BaseModel) else value
     if not isinstance(options, Mapping):
         raise ConfigurationError(f"{who}: upsert_options is {value!r}; say 'upsert_keys' with the columns")
-    for name, said in options.items():
+    for name, setting in options.items():
         if name not in ("join_cols", *_FLAGS):
             raise ConfigurationError(f"{who}: upsert_options: {name!r} is none of join_cols, {', '.join(_FLAGS)}")
-        if name in _FLAGS and said is not True:
+        if name in _FLAGS and setting is not True:
             raise ConfigurationError(
-                f"{who}: upsert_options: {name}={said!r} is not supported; an upsert updates the rows whose keys it "
+                f"{who}: upsert_options: {name}={setting!r} is not supported; an upsert updates the rows whose keys it "
                 f"finds and inserts the others"
             )
     return ("upsert_keys", options["join_cols"]) if "join_cols" in options else None

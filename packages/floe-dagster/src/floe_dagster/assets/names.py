@@ -15,7 +15,7 @@ __all__ = ["Naming", "is_stored", "table_of"]
 
 
 def is_stored(definition: AssetsDefinition, key: AssetKey) -> bool:
-    """Does the asset return anything? One that is annotated with None, or only observed, is not stored."""
+    """Whether the asset returns a value to store. One annotated with None, or only observed, does not."""
     if not definition.is_materializable:
         return False
     output = definition.get_output_name_for_asset_key(key)

@@ -1,6 +1,6 @@
-"""What an asset, an input, a resource and a run can say about a table: one list of options each, checked in one place.
+"""The options that an asset, an input and a run can set for a table, and their validation.
 
-Every option is a metadata key `floe/NAME`; those in everyday use go without the prefix too.
+Every option is a metadata key `floe/NAME`; the most common ones work without the prefix as well.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = [
 PREFIX = "floe/"
 
 
-def _as_tuple(said: object) -> object:
-    return (said,) if isinstance(said, str) else tuple(said) if isinstance(said, list) else said
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 def _with_zone(moment: datetime) -> datetime:
@@ -50,7 +50,7 @@ class _Options(BaseModel):
 
 
 class _Place(_Options):
-    """Where the rows of an asset lie."""
+    """Where the rows of an asset are stored."""
 
     namespace: str | None = Field(
         default=None, min_length=1, description="the namespace of the table, such as bronze or bronze.raw"
@@ -65,7 +65,7 @@ class _Place(_Options):
 
 
 class OutputOptions(_Place):
-    """What the metadata of an asset can say."""
+    """The options in the metadata of an asset."""
 
     write_mode: WriteMode | None = Field(default=None, description="append, overwrite or upsert")
     upsert_keys: Names = Field(default=(), description="the columns by which an upsert finds the rows it changes")
@@ -82,7 +82,7 @@ class OutputOptions(_Place):
 
 
 class InputOptions(_Place):
-    """What the metadata of an input can say."""
+    """The options in the metadata of an input."""
 
     columns: Names | None = Field(default=None, description="only these columns")
     row_filter: str | None = Field(default=None, description="only rows that match, such as: n > 10 AND note = 'x'")
@@ -95,12 +95,12 @@ class InputOptions(_Place):
 
     @property
     def is_now(self) -> bool:
-        """Is the table read as it is, and not as it was?"""
+        """Whether the current state of the table is read (no time travel)."""
         return self.snapshot_id is None and self.as_of is None and self.ref is None
 
 
 class RunOptions(KnownArguments, Config):
-    """What the configuration of one run can say about an output, over everything else.
+    """The options of an output in the run config, which override all others.
 
     ops: {ASSET: {outputs: {result: {write_mode: overwrite}}}}
     """
@@ -117,8 +117,8 @@ class RunOptions(KnownArguments, Config):
     take_over: bool | None = None
 
 
-# These are Dagster's own, or said so often that the prefix would be noise. The others have names that people use for
-# other things too: a `branch` may be one of a bank.
+# Dagster's own keys, and those so common that the prefix would be noise. The other names have meanings outside of Floe
+# too: a `branch` may be that of a bank.
 _BARE_OUTPUT = {"partition_expr", "write_mode", "upsert_keys", "allow_empty"}
 _BARE_INPUT = {"partition_expr", "columns", "row_filter", "snapshot_id", "as_of", "ref", "since"}
 
@@ -130,32 +130,32 @@ def output_options(
 ) -> OutputOptions:
     """The options of an asset.
 
-    What the asset says while it runs (`emitted`) goes over its metadata, and the configuration of this run over both.
+    Metadata added while the asset runs (`emitted`) overrides that of its definition; the run config overrides both.
     """
     who = f"asset {asset}"
-    said: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for layer in (
-        _said(OutputOptions, metadata or {}, _BARE_OUTPUT, PEER_OUTPUT, who, InputOptions),
+        _options_in(OutputOptions, metadata or {}, _BARE_OUTPUT, PEER_OUTPUT, who, InputOptions),
         _emitted(emitted or {}, who),
         {key: value for key, value in dict(config or {}).items() if value is not None},
     ):
         for mode, option in ((WriteMode.UPSERT, "upsert_keys"), (WriteMode.APPEND, "commit_strategy")):
             if layer.get("write_mode", mode.value) != mode.value:
-                said.pop(option, None)  # meant for the mode that is not used now
-        said |= layer
-    return _parsed(OutputOptions, said, who)
+                merged.pop(option, None)  # it applies only to the write mode that this layer replaces
+        merged |= layer
+    return _parsed(OutputOptions, merged, who)
 
 
 def input_options(upstream: Mapping[str, Any] | None, own: Mapping[str, Any] | None, asset: str) -> InputOptions:
-    """The options of an input; where its table is may be said by the asset that it comes from."""
-    theirs = _said(OutputOptions, upstream or {}, _BARE_OUTPUT, PEER_INPUT, f"asset {asset}", InputOptions)
+    """The options of an input; the location of its table defaults to that of the upstream asset."""
+    theirs = _options_in(OutputOptions, upstream or {}, _BARE_OUTPUT, PEER_INPUT, f"asset {asset}", InputOptions)
     place = {key: value for key, value in theirs.items() if key in _Place.model_fields}
-    said = _said(InputOptions, own or {}, _BARE_INPUT, PEER_INPUT, f"the input from {asset}", OutputOptions)
-    return _parsed(InputOptions, {**place, **said}, f"the input from {asset}")
+    ours = _options_in(InputOptions, own or {}, _BARE_INPUT, PEER_INPUT, f"the input from {asset}", OutputOptions)
+    return _parsed(InputOptions, {**place, **ours}, f"the input from {asset}")
 
 
 def refuse_no_keys(options: OutputOptions, asset: str) -> None:
-    """Refuse an upsert that has nothing to find rows by."""
+    """Refuse an upsert without key columns."""
     if not options.upsert_keys:
         raise ConfigurationError(
             f"asset {asset}: write_mode is upsert, and upsert_keys does not name the columns by which rows are found; "
@@ -164,7 +164,7 @@ def refuse_no_keys(options: OutputOptions, asset: str) -> None:
 
 
 def refuse_tags(tags: Mapping[str, str], asset: str) -> None:
-    """Refuse options that are written as tags, which nothing reads."""
+    """Refuse options given as tags, which are not read."""
     for key in tags:
         name = key.removeprefix(PREFIX)
         if key.startswith(PREFIX) and (name in OutputOptions.model_fields or name in InputOptions.model_fields):
@@ -175,7 +175,7 @@ def refuse_tags(tags: Mapping[str, str], asset: str) -> None:
 
 
 def _emitted(metadata: Mapping[str, Any], who: str) -> dict[str, Any]:
-    """The options among what an asset says about its output while it runs; its readers would not know the place."""
+    """The options in metadata added at run time. The location is refused: readers of the asset would not know it."""
     for key in metadata:
         name = key.removeprefix(PREFIX)
         if name in _Place.model_fields and (key.startswith(PREFIX) or key in _BARE_OUTPUT):
@@ -183,14 +183,14 @@ def _emitted(metadata: Mapping[str, Any], who: str) -> dict[str, Any]:
                 f"{who}: {key!r} was given while the asset ran, and readers of the asset would not find it; set it "
                 f"in the metadata of the asset itself. Nothing was written"
             )
-    return _said(OutputOptions, metadata, _BARE_OUTPUT, PEER_RUN, who, InputOptions)
+    return _options_in(OutputOptions, metadata, _BARE_OUTPUT, PEER_RUN, who, InputOptions)
 
 
-def _said(
+def _options_in(
     kind: type[_Options], metadata: Mapping[str, Any], bare: set[str], peer: set[str], who: str, other: type[_Options]
 ) -> dict[str, Any]:
-    """The options among the metadata, by their names."""
-    found: dict[str, Any] = {}
+    """The options in the metadata, by name without prefix."""
+    options: dict[str, Any] = {}
     keys: dict[str, str] = {}
     for key, value in metadata.items():
         if key.startswith(PREFIX) or key in bare:
@@ -203,10 +203,10 @@ def _said(
             if translated is None:
                 continue
             name, value = translated
-        if name in found and _as_tuple(found[name]) != _as_tuple(value):
+        if name in options and _as_tuple(options[name]) != _as_tuple(value):
             raise ConfigurationError(f"{who}: {keys[name]!r} and {key!r} contradict each other: say one of them")
-        found[name], keys[name] = value, key
-    return found
+        options[name], keys[name] = value, key
+    return options
 
 
 def _unknown(key: str, name: str, kind: type[_Options], other: type[_Options]) -> str:
@@ -216,9 +216,9 @@ def _unknown(key: str, name: str, kind: type[_Options], other: type[_Options]) -
     return f"metadata {key!r} is no option of Floe; {nearest(name, kind.model_fields, PREFIX)}"
 
 
-def _parsed(kind: type[Options], said: Mapping[str, Any], who: str) -> Options:
+def _parsed(kind: type[Options], options: Mapping[str, Any], who: str) -> Options:
     try:
-        return kind.model_validate(dict(said))
+        return kind.model_validate(dict(options))
     except ValidationError as exc:
         problems = dict.fromkeys(_problem(error) for error in exc.errors())
         raise ConfigurationError(f"{who}: {'; '.join(problems)}") from None
@@ -228,5 +228,5 @@ def _problem(error: Any) -> str:
     name = str(error["loc"][0]) if error["loc"] else "options"
     if error["type"] == "enum":
         choices = WriteMode if name == "write_mode" else CommitStrategy
-        return f"{name} {error['input']!r} is not one of {', '.join(one.value for one in choices)}"
+        return f"{name} {error['input']!r} is not one of {', '.join(member.value for member in choices)}"
     return f"{name} {error['input']!r}: {value_problem(error['type'], error['msg'], error.get('ctx'))}"

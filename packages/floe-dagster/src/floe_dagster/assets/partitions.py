@@ -42,7 +42,7 @@ _ALIASES = {
 
 @dataclass(frozen=True)
 class _Dimension:
-    """One way in which an asset is partitioned, and the column that holds it."""
+    """One dimension of an asset's partitions, and the column that holds it."""
 
     name: str
     column: str
@@ -57,17 +57,17 @@ class _Dimension:
         )
 
     def transform(self, schema: Schema) -> PartitionTransform:
-        """The coarsest partitions of which each key is made up whole; hours, if there are none."""
+        """The coarsest transform whose partitions never span two keys; hours if there is none."""
         kind = PartitionTransformType.IDENTITY
-        column = next((one for one in schema.fields if one.name.lower() == self.column.lower()), None)
+        column = next((field for field in schema.fields if field.name.lower() == self.column.lower()), None)
         if isinstance(self.definition, TimeWindowPartitionsDefinition):
             kind = _unit(self.definition)
-            # A timestamp with a zone is partitioned by UTC, where days of other zones begin at some other hour, which
-            # may change with daylight saving.
+            # Iceberg partitions timestamptz by UTC; days of other zones begin at another hour of UTC, which may change
+            # with daylight saving.
             if column is not None and isinstance(column.field_type, TimestamptzType) and not self._is_utc():
                 kind = PartitionTransformType.HOUR
             if column is not None and isinstance(column.field_type, DateType) and kind is PartitionTransformType.HOUR:
-                kind = PartitionTransformType.DAY  # dates have no hours; windows that cut them are refused anyway
+                kind = PartitionTransformType.DAY  # dates have no hours; windows that split a date are refused
         return PartitionTransform(source_column=column.name if column else self.column, transform_type=kind)
 
     def _is_utc(self) -> bool:
@@ -76,21 +76,22 @@ class _Dimension:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How the partitions of an asset lie in its table."""
+    """How the partitions of an asset map to rows of its table."""
 
     definition: PartitionsDefinition[str]
     dimensions: tuple[_Dimension, ...]
 
     def slice(self, keys: Iterable[str]) -> TableSlice:
-        """The rows of these partitions, neighbouring windows merged."""
+        """The rows of these partitions, with adjacent windows merged."""
         return TableSlice.union(
-            [one.condition(part) for one, part in zip(self.dimensions, self._parts(key), strict=True)] for key in keys
+            [dimension.condition(part) for dimension, part in zip(self.dimensions, self._parts(key), strict=True)]
+            for key in keys
         )
 
     def refuse_keys_of_others(self, keys: Sequence[str], asset: str) -> None:
-        """A key that is found in another partition would take the row away from there."""
+        """Refuse an upsert whose keys could match, and so move, rows of other partitions."""
         named = {key.lower() for key in keys}
-        missing = [one.column for one in self.dimensions if one.column.lower() not in named]
+        missing = [dimension.column for dimension in self.dimensions if dimension.column.lower() not in named]
         if missing:
             raise ConfigurationError(
                 f"asset {asset}: an upsert finds rows by {', '.join(keys)} in the whole table, and would move rows "
@@ -99,11 +100,11 @@ class Partitioning:
             )
 
     def refuse_without_columns(self, identifier: TableIdentifier, branch: str) -> Callable[[Table], None]:
-        """A check of the table: rows without the column belong to no partition, and would stay beside the new ones."""
+        """A check that the table has the partition columns: without them, no run would replace its existing rows."""
 
         def check(table: Table) -> None:
             known = {field.name.lower() for field in table.schema().fields}
-            unknown = [one.column for one in self.dimensions if one.column.lower() not in known]
+            unknown = [dimension.column for dimension in self.dimensions if dimension.column.lower() not in known]
             head = table.snapshot_by_name(branch)
             if unknown and head is not None and snapshot_info(head).summary.get("total-records") != "0":
                 raise ConfigurationError(
@@ -115,7 +116,7 @@ class Partitioning:
         return check
 
     def check(self, keys: Iterable[str], schema: Schema, asset: str) -> None:
-        """Refuse data that has no such column, or one of a type that the partitions cannot be told by."""
+        """Refuse data without the partition column, or with one whose type cannot hold the partition key."""
         try:
             slice_filter(self.slice(keys), schema)
         except ConfigurationError as exc:
@@ -123,19 +124,19 @@ class Partitioning:
 
     def transforms(self, schema: Schema) -> list[PartitionTransform]:
         """How a new table for data of this schema is partitioned."""
-        return [one.transform(schema) for one in self.dimensions]
+        return [dimension.transform(schema) for dimension in self.dimensions]
 
     def _parts(self, key: str) -> Sequence[str]:
         if not isinstance(self.definition, MultiPartitionsDefinition):
             return [key]
         parts = self.definition.get_partition_key_from_str(str(key)).keys_by_dimension
-        return [parts[one.name] for one in self.dimensions]
+        return [parts[dimension.name] for dimension in self.dimensions]
 
 
 def partitioning(definition: PartitionsDefinition[Any], expr: PartitionExpr | None, asset: str) -> Partitioning:
-    """The dimensions of a partitions definition with their columns, or what to write where they are not said."""
+    """The dimensions of a partitions definition with their columns; raises if the metadata does not name them."""
     if isinstance(definition, MultiPartitionsDefinition):
-        named = {one.name: one.partitions_def for one in definition.partitions_defs}
+        named = {dimension.name: dimension.partitions_def for dimension in definition.partitions_defs}
         example = ", ".join(f'"{name}": "COLUMN"' for name in named)
         if not isinstance(expr, dict) or set(expr) != set(named):
             raise ConfigurationError(
@@ -144,17 +145,17 @@ def partitioning(definition: PartitionsDefinition[Any], expr: PartitionExpr | No
             )
         if len({column.lower() for column in expr.values()}) < len(expr):
             raise ConfigurationError(f"asset {asset}: partition_expr names one column twice: {expr}")
-        dimensions = [_Dimension(name, expr[name], _known(one, asset)) for name, one in named.items()]
+        dimensions = [_Dimension(name, expr[name], _supported(inner, asset)) for name, inner in named.items()]
         return Partitioning(definition, tuple(dimensions))
     if not isinstance(expr, str) or not expr:
         raise ConfigurationError(
             f"asset {asset} is partitioned, but its metadata does not name the column of the partition: "
             f'add metadata={{"partition_expr": "COLUMN"}}'
         )
-    return Partitioning(definition, (_Dimension("", expr, _known(definition, asset)),))
+    return Partitioning(definition, (_Dimension("", expr, _supported(definition, asset)),))
 
 
-def _known(definition: PartitionsDefinition[Any], asset: str) -> PartitionsDefinition[str]:
+def _supported(definition: PartitionsDefinition[Any], asset: str) -> PartitionsDefinition[str]:
     if isinstance(
         definition, TimeWindowPartitionsDefinition | StaticPartitionsDefinition | DynamicPartitionsDefinition
     ):
@@ -166,7 +167,7 @@ def _known(definition: PartitionsDefinition[Any], asset: str) -> PartitionsDefin
 
 
 def _unit(definition: TimeWindowPartitionsDefinition) -> PartitionTransformType:
-    """Years, months, days or hours, by the moments at which windows begin; never by how long one is."""
+    """Years, months, days or hours, by when windows begin, not by their length."""
     schedule = _ALIASES.get(definition.cron_schedule.strip().lower(), definition.cron_schedule)
     minute, hour, day, month, weekday = schedule.split()[:5]
     if (minute, hour) != ("0", "0"):

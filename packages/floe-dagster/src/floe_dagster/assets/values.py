@@ -17,7 +17,7 @@ __all__ = ["Kind", "from_scan", "kind_of_annotation", "kind_of_value", "nothing"
 
 
 class Kind(str, Enum):
-    """By the names under which people import them."""
+    """The supported kinds; each value is the name under which the class is imported."""
 
     SPARK = "pyspark.sql.DataFrame"
     ARROW = "pyarrow.Table"
@@ -39,42 +39,42 @@ _KINDS = {
 _ALL = ", ".join(kind.value for kind in Kind)
 
 
-def _kind(one: type) -> Kind | None:
-    """By name, so that none of the libraries has to be installed; a class derived from one of them counts."""
-    for base in one.__mro__:
-        found = _KINDS.get((base.__module__.partition(".")[0], base.__name__))
-        if found is not None:
-            return found
+def _kind(cls: type) -> Kind | None:
+    """Compares names, so that none of the libraries has to be installed; subclasses count."""
+    for base in cls.__mro__:
+        kind = _KINDS.get((base.__module__.partition(".")[0], base.__name__))
+        if kind is not None:
+            return kind
     return None
 
 
 def kind_of_value(value: object, asset: str) -> Kind:
-    """What an asset returned, or what it should return."""
-    found = _kind(type(value))
-    if found is None:
-        what = "None" if value is None else _name(type(value))
+    """The kind of value that an asset returned; the error lists the supported kinds."""
+    kind = _kind(type(value))
+    if kind is None:
+        returned = "None" if value is None else _name(type(value))
         raise ConfigurationError(
-            f"asset {asset} returned {what}, which is no table; return one of {_ALL}, or "
+            f"asset {asset} returned {returned}, which is no table; return one of {_ALL}, or "
             f"annotate the function with -> None if it has nothing to store. Nothing was written"
         )
-    return found
+    return kind
 
 
-def kind_of_annotation(annotation: Any, name: str, *, unsaid: Kind = Kind.SPARK) -> Kind:
-    """What an input is to arrive as; `unsaid` where it is not annotated."""
+def kind_of_annotation(annotation: Any, name: str, *, default: Kind = Kind.SPARK) -> Kind:
+    """The kind of value that an input is loaded as; `default` where it is not annotated."""
     if annotation is None or annotation is Any or annotation is type(None):
-        return unsaid
+        return default
     if get_origin(annotation) in (Union, types.UnionType):
-        inner = [one for one in get_args(annotation) if one is not type(None)]
+        inner = [member for member in get_args(annotation) if member is not type(None)]
         if len(inner) == 1:
-            return kind_of_annotation(inner[0], name, unsaid=unsaid)
-    found = _kind(annotation) if isinstance(annotation, type) else None
-    if found is None or annotation is pa.RecordBatch:
+            return kind_of_annotation(inner[0], name, default=default)
+    kind = _kind(annotation) if isinstance(annotation, type) else None
+    if kind is None or annotation is pa.RecordBatch:
         raise ConfigurationError(
             f"input {name!r} is annotated as {_name(annotation)}, which Floe cannot make from a table; annotate it as "
-            f"one of {_ALL}, or leave it out for a {unsaid.value}"
+            f"one of {_ALL}, or leave it out for a {default.value}"
         )
-    return found
+    return kind
 
 
 def _name(kind: Any) -> str:
@@ -99,7 +99,7 @@ def from_scan(kind: Kind, scan: DataScan | IncrementalAppendScan) -> Any:
 
 
 def _lazy(scan: DataScan | IncrementalAppendScan) -> Any:
-    """A frame that reads nothing before it is collected, and then only the columns and rows that are asked for."""
+    """A frame that reads nothing until it is collected, and then only the columns and rows it needs."""
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -120,7 +120,7 @@ def _lazy(scan: DataScan | IncrementalAppendScan) -> Any:
 
 
 def nothing(kind: Kind, spark: Callable[[], Any]) -> Any:
-    """No rows of a table that is not there yet: no columns either."""
+    """The value for a table that does not exist yet: no rows and no columns."""
     empty = pa.table({})
     if kind is Kind.SPARK:
         from pyspark.sql.types import StructType

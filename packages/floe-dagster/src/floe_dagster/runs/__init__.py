@@ -1,4 +1,4 @@
-"""What happens in a run: steps, tracing, cursors, descriptions and differences."""
+"""Inside a run: steps, tracing, cursors, table owners and descriptions of materializations."""
 
 from floe_dagster.runs.steps import partition_label
 

@@ -1,7 +1,7 @@
 """`since`: how far an asset has consumed a table.
 
-The truth is in the consumer's own table, whose snapshots say what they were made from: rows and cursor are one commit.
-A tag on the table that is consumed keeps the snapshot from expiring, and stands in where that history is gone.
+The cursor is stored in the consumer's own table, whose snapshots name their inputs: rows and cursor are one commit.
+A tag on the source table keeps the consumed snapshot from expiring, and is the fallback if that history has expired.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from floe_dagster.runs.steps import inputs_of
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.snapshots import CURSOR_PREFIX, ancestors_of, snapshot_info
 
-__all__ = ["Consumer", "advance", "consumed_until", "cursor_tag", "still_there"]
+__all__ = ["Consumer", "advance", "consumed_until", "cursor_tag", "refuse_concurrent_consumer"]
 
 _ATTEMPTS = 10
-_ANEW = (
-    "Materialize {asset} once without since and with write_mode overwrite, or drop its table to consume all rows anew"
+_HOW_TO_RESTART = (
+    "Materialize {asset} once without since and with write_mode overwrite, or drop its table to consume all rows again"
 )
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """The asset that reads what is new, and where what it makes of it is kept."""
+    """The asset that reads incrementally, and the table and branch it is stored in."""
 
     asset: str
     table: TableIdentifier
@@ -40,42 +40,44 @@ class Consumer:
 
 
 def cursor_tag(asset: str) -> str:
-    """The tag that holds what an asset has consumed: readable, and no other asset's."""
+    """The tag that marks what an asset has consumed: readable, and unique by the hash of its key."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", asset)[:80]
     return f"{CURSOR_PREFIX}{readable}-{hashlib.sha256(asset.encode()).hexdigest()[:8]}"
 
 
 def consumed_until(tables: IcebergTableManager, source: TableIdentifier, consumer: Consumer) -> int | None:
-    """The snapshot of `source` that the asset at work consumed last; None if it must begin with all rows."""
+    """The snapshot of `source` that the consumer read last; None if it must start with all rows."""
     table = tables.find_table(consumer.table)
     if table is None:
         return None
-    found, is_whole = _in_history(table, source, consumer.branch)
-    if found is None and not is_whole:
+    consumed, is_complete = _in_history(table, source, consumer.branch)
+    if consumed is None and not is_complete:
         ref = tables.load_table(source).metadata.refs.get(cursor_tag(consumer.asset))
-        found = ref.snapshot_id if ref is not None else None
-    if found is not None:
-        _refuse_gaps(tables.load_table(source), source, found, consumer.asset)
-    return found
+        consumed = ref.snapshot_id if ref is not None else None
+    if consumed is not None:
+        _refuse_gaps(tables.load_table(source), source, consumed, consumer.asset)
+    return consumed
 
 
 def _in_history(table: Table, source: TableIdentifier, branch: str) -> tuple[int | None, bool]:
-    """What the newest write of the consumer's table was made from, and whether all of its history is there to ask."""
+    """The snapshot of `source` that the newest write to the table consumed, and whether its history is complete."""
     snapshot = None
     for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata):
-        found = inputs_of(snapshot_info(snapshot).summary).get(str(source))
-        if found is not None:
-            return found, True
+        consumed = inputs_of(snapshot_info(snapshot).summary).get(str(source))
+        if consumed is not None:
+            return consumed, True
     return None, snapshot is None or snapshot.parent_snapshot_id is None
 
 
-def still_there(sources: Mapping[TableIdentifier, int | None], consumer: str, branch: str) -> Callable[[Table], None]:
-    """A check of the consumer's table: nobody else consumed these sources since they were read."""
+def refuse_concurrent_consumer(
+    sources: Mapping[TableIdentifier, int | None], consumer: str, branch: str
+) -> Callable[[Table], None]:
+    """A check of the consumer's table: no other run has consumed these sources since they were read."""
 
     def check(table: Table) -> None:
         for source, since in sources.items():
-            found, is_whole = _in_history(table, source, branch)
-            if found != since and (found is not None or is_whole):
+            consumed, is_complete = _in_history(table, source, branch)
+            if consumed != since and (consumed is not None or is_complete):
                 raise ConcurrencyConflictError(
                     f"another run of {consumer} consumed what is new in '{source}' meanwhile; nothing was written: run "
                     f"it again, and it gets what is new by then"
@@ -85,7 +87,7 @@ def still_there(sources: Mapping[TableIdentifier, int | None], consumer: str, br
 
 
 def _refuse_gaps(table: Table, source: TableIdentifier, since: int, asset: str) -> None:
-    """What was appended can be told only by the snapshots that did so: they are all there, and did nothing else."""
+    """Refuse unless every snapshot after `since` is still there and none of them replaced rows."""
     between: list[Snapshot] = []
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         if snapshot.snapshot_id == since:
@@ -94,20 +96,20 @@ def _refuse_gaps(table: Table, source: TableIdentifier, since: int, asset: str) 
     else:
         raise ConfigurationError(
             f"what was appended to '{source}' after snapshot {since}, which {asset} consumed last, cannot be told any "
-            f"more: snapshots since then have expired, or the table was rolled back. {_ANEW.format(asset=asset)}; then "
-            f"let snapshots live longer than the time between two runs"
+            f"more: snapshots since then have expired, or the table was rolled back. "
+            f"{_HOW_TO_RESTART.format(asset=asset)}; then let snapshots live longer than the time between two runs"
         )
-    replaced = [one for one in between if one.summary is None or one.summary.operation is Operation.OVERWRITE]
+    replaced = [snap for snap in between if snap.summary is None or snap.summary.operation is Operation.OVERWRITE]
     if replaced:
         raise ConfigurationError(
             f"{len(replaced)} of {len(between)} writes to '{source}' since {asset} consumed it put rows in the place "
             f"of others (the first: snapshot {replaced[-1].snapshot_id}), and since tells only what is added. "
-            f"{_ANEW.format(asset=asset)}; or let '{source}' be appended to only (write_mode append)"
+            f"{_HOW_TO_RESTART.format(asset=asset)}; or let '{source}' be appended to only (write_mode append)"
         )
 
 
 def advance(tables: IcebergTableManager, sources: Iterable[TableIdentifier], asset: str, written: SnapshotInfo) -> None:
-    """Keep the snapshots that the write was made from: the next run begins after them."""
+    """Move the cursor tags to the snapshots that the write consumed: the next run starts after them."""
     inputs = inputs_of(written.summary)
     for source in sources:
         if str(source) in inputs:

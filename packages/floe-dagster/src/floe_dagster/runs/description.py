@@ -1,4 +1,4 @@
-"""What a materialization says about itself in Dagster: what was written, where, and how it looks."""
+"""The metadata of a materialization in Dagster: what was written, where, and a preview."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def describe(
     )
     known = _columns(declared)
     hidden = sensitive_columns(options, declared)
-    shown = [one.name for one in table.schema().fields if one.name.lower() not in hidden]
+    shown = [field.name for field in table.schema().fields if field.name.lower() not in hidden]
     preview = _preview(_first_rows(table, request, result, inside, shown), shown)
     described: dict[str, Any] = {
         **_row_count(table, request, snapshot, inside, keys),
@@ -59,9 +59,11 @@ def describe(
         "dagster/storage_kind": STORAGE_KIND,
         "dagster/uri": table.location(),
         _SCHEMA: TableSchema(
-            columns=[_column(one.name, str(one.field_type), one.required, known) for one in table.schema().fields]
+            columns=[
+                _column(field.name, str(field.field_type), field.required, known) for field in table.schema().fields
+            ]
         ),
-        # As text: a snapshot id has more digits than a browser's numbers.
+        # As text: snapshot ids exceed the precision of JavaScript numbers.
         "floe/snapshot_id": MetadataValue.text(str(facts.snapshot_id)),
         "floe/parent_snapshot_id": MetadataValue.text(str(snapshot.parent_snapshot_id or "none")),
         "floe/committed_at": MetadataValue.timestamp(snapshot.timestamp_ms / 1000),
@@ -91,21 +93,21 @@ def describe(
         if value
     }
     seconds = {**result.seconds, "describing": time.perf_counter() - began}
-    for moment in ("pending", "committed"):  # where the write began and ended
+    for moment in ("pending", "committed"):  # timestamps, not durations
         seconds.pop(moment, None)
-    described["floe/seconds"] = MetadataValue.json({name: round(one, 3) for name, one in seconds.items()})
+    described["floe/seconds"] = MetadataValue.json({name: round(duration, 3) for name, duration in seconds.items()})
     return described
 
 
 def _rows(
     table: Table, request: WriteRequest, snapshot: SnapshotInfo, inside: BooleanExpression | None
 ) -> tuple[int, int]:
-    """The rows that the data had, and the neighbours in the same files that the commit wrote again beside them."""
+    """The number of rows in the data, and of other rows that the commit rewrote because they shared files."""
     added = snapshot.count("added-records")
     if DATA_ROWS in snapshot.summary:
         rows = snapshot.count(DATA_ROWS)
     elif inside is not None and request.mode is WriteMode.OVERWRITE and snapshot.count("deleted-records"):
-        rows = _count_inside(table, request, snapshot, inside)  # the slice holds the data's rows and no others
+        rows = _count_inside(table, request, snapshot, inside)  # the slice holds exactly the rows of the data
     else:
         rows = added
     return rows, max(0, added - rows)
@@ -113,32 +115,31 @@ def _rows(
 
 def _count_inside(table: Table, request: WriteRequest, snapshot: SnapshotInfo, inside: BooleanExpression) -> int:
     columns = request.slice.columns if request.slice is not None else None
-    found = scan(table, request.identifier, columns=columns, row_filter=inside, snapshot_id=snapshot.snapshot_id)
-    return found.count()
+    return scan(table, request.identifier, columns=columns, row_filter=inside, snapshot_id=snapshot.snapshot_id).count()
 
 
 def sensitive_columns(options: OutputOptions, declared: Mapping[str, Any]) -> set[str]:
-    """The columns that are shown to nobody, in small letters: those named, and those whose tags say so."""
+    """The columns that are never shown, in lower case: those in the options, and those tagged as sensitive."""
     tagged = [name for name, column in _columns(declared).items() if _SENSITIVE in {tag.lower() for tag in column.tags}]
     named = [name.lower() for name in (*options.sensitive_columns, *tagged)]
-    return {*named, *(name.partition(".")[0] for name in named)}  # of a struct nothing is shown if a part is sensitive
+    return {*named, *(name.partition(".")[0] for name in named)}  # a struct with a sensitive field is hidden as a whole
 
 
 def _columns(declared: Mapping[str, Any]) -> dict[str, TableColumn]:
-    """What the asset says about its columns in advance: descriptions, tags."""
-    said = declared.get(_SCHEMA)
-    said = said.value if isinstance(said, MetadataValue) else said
-    return {one.name.lower(): one for one in said.columns} if isinstance(said, TableSchema) else {}
+    """The columns as the asset declares them, with descriptions and tags."""
+    schema = declared.get(_SCHEMA)
+    schema = schema.value if isinstance(schema, MetadataValue) else schema
+    return {column.name.lower(): column for column in schema.columns} if isinstance(schema, TableSchema) else {}
 
 
 def _column(name: str, kind: str, required: bool, known: Mapping[str, TableColumn]) -> TableColumn:
-    said = known.get(name.lower())
+    declared = known.get(name.lower())
     return TableColumn(
         name,
         kind,
-        description=said.description if said else None,
+        description=declared.description if declared else None,
         constraints=TableColumnConstraints(nullable=not required),
-        tags=said.tags if said else None,
+        tags=declared.tags if declared else None,
     )
 
 
@@ -149,9 +150,9 @@ def _row_count(
     inside: BooleanExpression | None,
     keys: Sequence[str],
 ) -> dict[str, int]:
-    """Dagster's own key for the number of rows, where it is true: of several partitions only the sum is known.
+    """Dagster's own key for the number of rows; omitted for several partitions, where only the sum is known.
 
-    Counted in the table: the rows a commit added may include neighbours that lay in the same file.
+    Counted in the table: the rows added by a commit may include rewritten rows of other partitions.
     """
     if inside is None:
         return {"dagster/row_count": snapshot.count("total-records")}
@@ -167,16 +168,16 @@ def _first_rows(
     inside: BooleanExpression | None,
     shown: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """A few rows of what was written: as they came by, or read again."""
+    """The first rows written: sampled during the write, or read from the table."""
     rows = request.sample_rows
     if not rows or not shown:
         return []
     if result.sample is not None:
         present = [name for name in shown if name in result.sample.column_names]
-        found: list[dict[str, Any]] = result.sample.select(present).slice(0, rows).to_pylist()
-        return found
+        sampled: list[dict[str, Any]] = result.sample.select(present).slice(0, rows).to_pylist()
+        return sampled
     try:
-        # Not a span of its own: the asset read nothing, and every entry point has the same spans.
+        # Not traced: the asset itself read nothing, and all entry points emit the same spans.
         preview = scan(
             table,
             request.identifier,
@@ -186,15 +187,15 @@ def _first_rows(
             limit=rows,
             traced=False,
         )
-        found = preview.to_arrow().to_pylist()
-    except Exception as exc:  # noqa: BLE001 - the rows are written; that they cannot be shown must not fail the step
+        read: list[dict[str, Any]] = preview.to_arrow().to_pylist()
+    except Exception as exc:  # noqa: BLE001 - the rows are committed: a failed preview must not fail the step
         warn("no preview", table=str(request.identifier), reason=str(exc))
         return []
-    return found
+    return read
 
 
 def _preview(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> str:
-    """A table in Markdown."""
+    """The rows as a Markdown table."""
     if not rows:
         return ""
     lines = [

@@ -28,7 +28,7 @@ PROJECT = "floe.project"
 
 @dataclass(frozen=True)
 class Owner:
-    """An asset, and its project where that has a name: tables can be opened without one."""
+    """An asset, and its project if known: tables can be opened without a project."""
 
     asset: str
     project: str | None
@@ -38,18 +38,18 @@ class Owner:
 
     def marks(self, *, take_over: bool) -> dict[str, str]:
         """The properties of a table that belongs to this owner."""
-        # The project of a former owner must not stay.
+        # The project of a previous owner must not remain.
         return {ASSET: self.asset, **({PROJECT: self.project or ""} if self.project or take_over else {})}
 
     def refuse_others(self, identifier: TableIdentifier, how: str) -> Callable[[Table], None]:
-        """A check of the table: it belongs to this owner, or to none."""
+        """A check that the table belongs to this owner, or to none."""
 
         def check(table: Table) -> None:
-            found = owner_of(table.properties)
-            if found is None or found.is_same(self):
+            owner = owner_of(table.properties)
+            if owner is None or owner.is_same(self):
                 return
             raise ConfigurationError(
-                f"table '{identifier}' belongs to {found} (table properties {ASSET}, {PROJECT}); {self} must not "
+                f"table '{identifier}' belongs to {owner} (table properties {ASSET}, {PROJECT}); {self} must not "
                 f"write to it, so nothing was written. Name another table in its metadata (floe/table), or let it take "
                 f'this one over: with metadata={{"floe/take_over": True}} until it has run, or for one run with the '
                 f"run config {how}"
@@ -58,20 +58,20 @@ class Owner:
         return check
 
     def is_same(self, other: Owner) -> bool:
-        """Is it the same asset? Projects are compared where both have a name."""
+        """Whether it is the same asset; projects are compared only if both are known."""
         unnamed = not self.project or not other.project
         return self.asset == other.asset and (unnamed or self.project == other.project)
 
 
 def owner_of(properties: Mapping[str, str]) -> Owner | None:
-    """The owner that a table names; None if it has none."""
+    """The owner named in the properties of a table; None if there is none."""
     return Owner(properties[ASSET], properties.get(PROJECT) or None) if properties.get(ASSET) else None
 
 
 def how_to_take_over(context: OutputContext) -> str:
     """The run config that lets this output take a table over."""
     step = step_of(context)
-    # A context that was built for a test need not have a name.
+    # A context built for a test may have no output name.
     output, path = (context.name, step.step.node_handle.path) if step is not None else ("result", ["OP"])
     text = f"{{outputs: {{{output}: {{take_over: true}}}}}}"
     for name in reversed(path):
@@ -89,16 +89,16 @@ def shared_table(table: TableIdentifier, *assets: str) -> ConfigurationError:
 
 
 def visible_assets(step: Any) -> Iterator[tuple[AssetKey, Any, Mapping[str, Any]]]:
-    """The stored assets that the run can see, with their IO manager if this process has it, and their metadata.
+    """The stored assets that the run can see, each with its IO manager (None if not loaded here) and its metadata.
 
-    Those of the whole code location where Dagster tells it, otherwise those of the run.
+    These are all assets of the code location if Dagster provides it, otherwise those of the run.
     """
     graph = step.job_def.asset_layer.asset_graph
-    with suppress(CheckError):  # a job that is executed in Python belongs to no repository
+    with suppress(CheckError):  # a job executed in-process belongs to no repository
         graph = step.repository_def.asset_graph
     managers = step.scoped_resources_builder.resource_instance_dict
     for definition in graph.assets_defs:
-        for key in definition.keys:  # not `specs`, which lists the assets that the run did not select as well
+        for key in definition.keys:  # not `specs`, which also lists assets that the run did not select
             if is_stored(definition, key):
                 manager = managers.get(definition.get_io_manager_key_for_asset_key(key))
                 yield key, manager, definition.get_asset_spec(key).metadata

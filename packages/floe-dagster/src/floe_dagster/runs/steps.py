@@ -1,4 +1,4 @@
-"""The step that reads and writes: which run a write belongs to, what the step has read, and what tells them apart."""
+"""The current step: what it has read, the id of each write, and the run that a write belongs to."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ ASSET = "floe.asset"
 PARTITION = "floe.partition"
 # The key of a snapshot's summary that names the snapshots its rows were made from.
 INPUTS = "floe.input-snapshots"
-# What Dagster puts on a run that goes on where another one failed; a deliberate re-execution has none of them.
+# Dagster's tags of a run that resumes a failed one; a deliberate re-execution has none of them.
 _RETRY_TAGS = {"dagster/retry_number", "dagster/is_resume_retry", "dagster/is_asset_resume_retry"}
-# What it puts on a run of steps that somebody chose.
+# Dagster's tag of a run of steps that the user selected.
 _SELECTION_TAG = "dagster/step_selection"
-# Steps whose notes are kept: those of one process that run at the same time, and many more.
+# Steps whose notes are kept: far more than run concurrently in one process.
 _KEPT = 1000
 
 
 @dataclass
 class _Notes:
-    """What one attempt of one step did so far."""
+    """What one attempt of a step has read and written so far."""
 
     read: dict[str, None] = field(default_factory=dict)
     followed: dict[TableIdentifier, int | None] = field(default_factory=dict)
@@ -59,7 +59,7 @@ _LOCK = threading.Lock()
 
 
 def step_of(context: InputContext | OutputContext) -> Any:
-    """The step at work, or None: values can be loaded, and managers called, without one."""
+    """The current step, or None: values can be loaded, and managers called, outside of a step."""
     return step_context_of(context)
 
 
@@ -82,34 +82,34 @@ def _notes(step: Any) -> _Notes:
 
 
 def has_read(step: Any, table: TableIdentifier, snapshot_id: int | None) -> None:
-    """Note which snapshot of a table the step has read."""
+    """Record which snapshot of a table the step has read."""
     if step is not None and snapshot_id is not None:
         _notes(step).read[f"{table}@{snapshot_id}"] = None
 
 
 def follows(step: Any, table: TableIdentifier, since: int | None) -> None:
-    """Note that the step reads what is new in a table since a snapshot, or all of it."""
+    """Record that the step reads a table incrementally, since a snapshot or (None) from the beginning."""
     _notes(step).followed[table] = since
 
 
 def followed(step: Any) -> dict[TableIdentifier, int | None]:
-    """The tables of which the step reads what is new, and since which snapshot."""
+    """The tables that the step reads incrementally, and since which snapshot."""
     return dict(_notes(step).followed) if step is not None else {}
 
 
 def _consumed(step: Any) -> str:
-    """What the step has read, as it stands in the summary of what it writes."""
+    """The snapshots that the step has read, in the format of the snapshot summary."""
     return ",".join(_notes(step).read) if step is not None else ""
 
 
 def inputs_of(summary: Mapping[str, str]) -> dict[str, int]:
-    """The snapshots that a write was made from, by their tables; of several of one table, the one read last."""
-    pairs = (one.rpartition("@") for one in summary.get(INPUTS, "").split(",") if one)
+    """The input snapshots of a write, by table; if a table was read more than once, the last one."""
+    pairs = (entry.rpartition("@") for entry in summary.get(INPUTS, "").split(",") if entry)
     return {table: int(snapshot_id) for table, _, snapshot_id in pairs}
 
 
 def write_id(context: OutputContext) -> str | None:
-    """The same for every attempt at the same write, another one for every other write; None outside of a run."""
+    """An idempotency key: the same for every attempt at a write, unique to the write; None outside of a run."""
     step = step_of(context)
     if step is None:
         return None
@@ -126,33 +126,33 @@ def write_id(context: OutputContext) -> str | None:
 
 
 def _run_of_write(step: Any) -> str:
-    """The run a write belongs to: a retry goes on with the writes of its parent, a re-execution makes new ones."""
+    """The run that a write belongs to: a retry continues the writes of its parent, a re-execution makes new ones."""
     run = step.dagster_run
     while run.parent_run_id is not None and _continues(run, step):
         parent = step.instance.get_run_by_id(run.parent_run_id)
         if parent is None:
             return str(run.parent_run_id)
-        if parent.status is DagsterRunStatus.SUCCESS:  # nothing is left to go on with: the tag was inherited
+        if parent.status is DagsterRunStatus.SUCCESS:  # nothing is left to retry: the tag was inherited
             break
         run = parent
     return str(run.run_id)
 
 
 def _continues(run: Any, step: Any) -> bool:
-    """Does the run go on where its parent failed?
+    """Whether the run resumes its failed parent.
 
-    Dagster's own retries say so. A resume from Python says nothing, and has the steps that did not succeed.
+    Dagster tags its own retries. A resume from Python has no tag, and runs only steps that did not succeed.
     """
     if _RETRY_TAGS & run.tags.keys():
         return True
     if run.step_keys_to_execute is None or _SELECTION_TAG in run.tags:
         return False
     before = step.instance.get_run_step_stats(run.parent_run_id, [step.step.key])
-    return all(one.status is not StepEventStatus.SUCCESS for one in before)
+    return all(stats.status is not StepEventStatus.SUCCESS for stats in before)
 
 
 def partition_label(keys: Iterable[str]) -> str | None:
-    """The partitions of a write, in few words."""
+    """A short label for the partitions of a write; None if there are none."""
     listed = list(keys)
     if not listed:
         return None
@@ -160,18 +160,18 @@ def partition_label(keys: Iterable[str]) -> str | None:
 
 
 def labelled(label: str, known: Mapping[str, int]) -> list[str]:
-    """The partitions that a label stands for; none if it does not tell them apart. `known` has the place of each."""
-    found = re.fullmatch(r"(.+)\.\.\.(.+) \((\d+)\)", label)
-    if found is None:
+    """The partitions that a label stands for; empty if it is ambiguous. `known` has the position of each."""
+    parts = re.fullmatch(r"(.+)\.\.\.(.+) \((\d+)\)", label)
+    if parts is None:
         return [label]
-    first, last = known.get(found[1]), known.get(found[2])
-    if first is None or last is None or last - first + 1 != int(found[3]):
+    first, last = known.get(parts[1]), known.get(parts[2])
+    if first is None or last is None or last - first + 1 != int(parts[3]):
         return []
     return list(known)[first : last + 1]
 
 
 def trace(context: OutputContext) -> dict[str, str]:
-    """What leads from a snapshot back to the run that made it."""
+    """Lineage: the properties that link a snapshot to the asset, partitions, run and inputs it was made from."""
     step = step_of(context)
     keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
     facts = {

@@ -16,11 +16,11 @@ __all__ = ["run_trace"]
 
 @contextmanager
 def run_trace(context: InitResourceContext, artifacts: Callable[[], CompiledArtifacts | None]) -> Iterator[None]:
-    """While the resources of a run are there, what happens in this process belongs to the trace of the run."""
-    with suppress(FloeError):  # which whoever opens the lake is told; a step that stores nothing opens none
-        found = artifacts()
-        if found is not None:
-            observe(found)  # first: the sampler of the provider decides whether the run is sampled
+    """Attach everything in this process to the trace of the run, for the lifetime of its resources."""
+    with suppress(FloeError):  # raised again when the lake is opened; a step that stores nothing never opens it
+        compiled = artifacts()
+        if compiled is not None:
+            observe(compiled)  # first: the sampler of the provider decides whether the run is sampled
     run = context.run
     if run is None:
         yield

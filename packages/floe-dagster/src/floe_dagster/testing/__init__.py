@@ -1,11 +1,11 @@
-"""What a Dagster IOManager for tables must do, as tests: subclass `IOManagerContract` and let pytest collect it.
+"""Contract tests for Dagster IO managers that store tables: subclass `IOManagerContract` for pytest to collect.
 
-It sees nothing but Dagster, so it is for any IO manager. Install it with: pip install floe-dagster[testing]
+It uses only Dagster's API, so it works for any IO manager. Install it with: pip install floe-dagster[testing]
 """
 
 import pytest
 
-# Before the modules are imported, or their assertions would fail without saying what was compared.
+# Before the modules are imported, or failed assertions would not show the compared values.
 pytest.register_assert_rewrite("floe_dagster.testing.contract", "floe_dagster.testing.life")
 
 from floe_dagster.testing.contract import IOManagerContract  # noqa: E402

@@ -62,21 +62,21 @@ class IOManagerContract:
             return MyIOManager(folder=str(tmp_path))
 
     Args:
-        values: The kinds of values that the IO manager stores, each of which is loaded as each of the others.
+        values: The kinds of values that the IO manager stores; each is loaded as every other.
         partitions: The kinds of partitions to test with.
-        metadata: What an asset says that is replaced as a whole when it is materialized again.
+        metadata: The metadata of an asset whose materialization replaces all rows.
     """
 
     values: Sequence[Values] = ()
     partitions: Sequence[Partitions] = tuple(PARTITIONS.values())
     metadata: Mapping[str, Any] = {}
 
-    # What a subclass gives ------------------------------------------------------------------------------------------
+    # Overridden by subclasses ---------------------------------------------------------------------------------------
 
     @pytest.fixture
     def io_manager(self) -> Any:
-        """The resource that is tested."""
-        raise NotImplementedError("override the fixture io_manager: return the IO manager that is tested")
+        """The resource under test."""
+        raise NotImplementedError("override the fixture io_manager: return the IO manager under test")
 
     @pytest.fixture
     def prefix(self) -> str:
@@ -95,7 +95,7 @@ class IOManagerContract:
             for partitions in self.partitions
         ]
 
-    # How it is run --------------------------------------------------------------------------------------------------
+    # Set-up ---------------------------------------------------------------------------------------------------------
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if {"kind", "by"} <= set(metafunc.fixturenames):
@@ -129,7 +129,7 @@ class IOManagerContract:
             "all": AllPartitionMapping(),
         }
         events = bench.writer("events", kind, days.table, days)
-        readers = [bench.reader(name, kind, "events", days.definition, one) for name, one in mappings.items()]
+        readers = [bench.reader(name, kind, "events", days.definition, mapping) for name, mapping in mappings.items()]
         first, second, *_, last = days.keys
         bench.run([events, *readers], "events", span=(first, last))
         expected = {
@@ -241,9 +241,9 @@ class IOManagerContract:
         made: Any = multi_asset(outs=outs)(several)
         bench.run([made])
         for place, key in enumerate(keys):
-            # The key is absolute here: the last two lie side by side, not under the prefix of the test.
-            found = bench.load([made], key, kind)
-            assert rows_of(found) == rows_of(SAMPLE.slice(place, 1)), key
+            # The key is absolute here: the last two differ in their first part, outside the prefix of the test.
+            loaded = bench.load([made], key, kind)
+            assert rows_of(loaded) == rows_of(SAMPLE.slice(place, 1)), key
 
     def test_an_asset_that_returns_nothing_stores_nothing_and_others_wait_for_it(self, bench: Workbench) -> None:
         ran: list[str] = []
@@ -266,7 +266,7 @@ class IOManagerContract:
         assert rows_of(bench.load([made], "two", kind)) == rows_of(SAMPLE)
 
     def retried(self, bench: Workbench, kind: Values, metadata: Mapping[str, Any]) -> Any:
-        """Two outputs of one step, which is tried again after the first of them was stored."""
+        """Two outputs of one step, which is retried after the first was stored."""
 
         def twice(context: AssetExecutionContext) -> Iterator[Output[Any]]:
             yield Output(kind.make(SAMPLE), "one")
@@ -286,4 +286,4 @@ class IOManagerContract:
         (event,) = bench.run([made]).get_asset_materialization_events()
         metadata = event.materialization.metadata
         assert metadata["mine"].value == "kept"
-        assert set(metadata) - {"mine"}, "the IO manager says what it stored"
+        assert set(metadata) - {"mine"}, "the IO manager describes what it stored"

@@ -1,4 +1,4 @@
-"""The kinds of partitions that Dagster has, ready to test with."""
+"""Dagster's kinds of partitions, ready to test with."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -25,7 +25,7 @@ _WEEKS = WeeklyPartitionsDefinition("2025-12-21", end_date="2026-01-18")
 _SIX_HOURS = TimeWindowPartitionsDefinition(
     cron_schedule="0 */6 * * *", start="2026-01-01-12:00", end="2026-01-02-12:00", fmt="%Y-%m-%d-%H:%M"
 )
-# The last of a month is shorter: days are counted from its first.
+# The last window of a month is shorter: days are counted from the first.
 _THREE_DAYS = TimeWindowPartitionsDefinition(
     cron_schedule="0 0 */3 * *", start="2026-01-25", end="2026-02-04", fmt="%Y-%m-%d"
 )
@@ -68,10 +68,10 @@ _KINDS = (
     by_both("static-static", city=_static("city", _CITIES[:2]), shop=_static("shop", ["a", "b"])),
     by_both("time-dynamic", day=windows(_DAYS), city=_dynamic("city", _CITIES[:2], "cities")),
 )
-PARTITIONS: Mapping[str, Partitions] = {one.name: one for one in _KINDS}
+PARTITIONS: Mapping[str, Partitions] = {kind.name: kind for kind in _KINDS}
 
-# Keys that some storages cannot have as the name of a folder.
+# Keys that are not valid folder names on some storages.
 ODD_PARTITIONS: Mapping[str, Partitions] = {
-    one.name: one
-    for one in (by_one("odd-static", _static("label", _ODD)), by_one("odd-dynamic", _dynamic("label", _ODD, "odd")))
+    kind.name: kind
+    for kind in (by_one("odd-static", _static("label", _ODD)), by_one("odd-dynamic", _dynamic("label", _ODD, "odd")))
 }

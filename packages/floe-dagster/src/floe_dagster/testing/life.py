@@ -1,4 +1,4 @@
-"""The life of a partitioned asset: written as a whole, read in every way, written again in part, emptied."""
+"""The life cycle of a partitioned asset: all partitions written, read in every way, one rewritten, one emptied."""
 
 # ruff: noqa: S101 - these are tests
 
@@ -15,7 +15,7 @@ __all__ = ["live"]
 
 
 def live(bench: Workbench, values: Values, partitions: Partitions) -> None:
-    """What must hold for each kind of values and each kind of partitions; the assertions say it."""
+    """The facts that must hold for each kind of values and partitions; each assertion states one."""
     written = dict.fromkeys(partitions.keys, "first")
     emptied: set[str] = set()
 
@@ -26,7 +26,7 @@ def live(bench: Workbench, values: Values, partitions: Partitions) -> None:
     def expected(*keys: str) -> Rows:
         return rows_of(content(keys))
 
-    first, one, *_, last = partitions.keys
+    first, changed, *_, last = partitions.keys
     everything = partitions.keys
     apart = SpecificPartitionsPartitionMapping([first, last])
     assets = [
@@ -42,19 +42,19 @@ def live(bench: Workbench, values: Values, partitions: Partitions) -> None:
     bench.run(assets, span=(first, last))
     assert seen("all") == expected(*everything), "an unpartitioned asset gets every partition"
     assert seen("own") == expected(*everything), "a run of all partitions gets every partition"
-    assert seen("apart") == expected(first, last), "partitions that are no neighbours come without those between"
+    assert seen("apart") == expected(first, last), "partitions that are not adjacent come without those between"
 
-    written[one] = "second"
-    bench.run(assets, "events", "own", "all", key=one)
-    assert seen("own") == expected(one), "a partitioned asset gets its own partition"
-    assert seen("all") == expected(*everything), "one partition again leaves the others as they were"
+    written[changed] = "second"
+    bench.run(assets, "events", "own", "all", key=changed)
+    assert seen("own") == expected(changed), "a partitioned asset gets its own partition"
+    assert seen("all") == expected(*everything), "rewriting one partition leaves the others unchanged"
 
-    bench.run(assets, "events", "all", key=one)
-    assert seen("all") == expected(*everything), "one partition twice gives the same rows"
+    bench.run(assets, "events", "all", key=changed)
+    assert seen("all") == expected(*everything), "writing a partition twice gives the same rows"
     assert rows_of(bench.load(assets, "events", values, last)) == expected(last), "a partition loads without a run"
 
-    emptied.add(one)
-    bench.run(assets, "events", "own", "all", key=one)
+    emptied.add(changed)
+    bench.run(assets, "events", "own", "all", key=changed)
     assert bench.seen["own"].schema.names == content([]).schema.names, "an empty partition keeps the columns"
     assert seen("own") == [], "an empty frame empties its partition"
     assert seen("all") == expected(*everything), "an empty frame empties no other partition"

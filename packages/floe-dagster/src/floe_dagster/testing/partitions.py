@@ -22,13 +22,13 @@ class Partitions:
     """One kind of partitions.
 
     Args:
-        name: For the ids of the tests.
+        name: Used in the test ids.
         definition: What the assets are partitioned by.
         expr: The metadata `partition_expr`: the column of the partition, or a mapping from dimensions to columns.
-        columns: The columns that the partitions are about, with their types.
-        keys: Neighbours, in the order of the definition, three or more: the first and the last are a range.
-        rows_of: What the rows of a partition have in these columns.
-        dynamic: Keys that the instance must know, by the names of their dynamic partitions.
+        columns: The columns that hold the partitions, with their types.
+        keys: At least three consecutive keys, in the order of the definition: the first and the last are a range.
+        rows_of: The values of these columns for each row of a partition.
+        dynamic: Keys to add to the instance, by the name of their dynamic partitions.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Partitions:
     dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def table(self, keys: Iterable[str], note: str = "") -> pa.Table:
-        """The rows of these partitions: an id, the columns, and a note that tells one writing from another."""
+        """The rows of these partitions: an id, the columns, and a note that distinguishes one write from another."""
         rows = [
             {"id": 100 * self.keys.index(key) + place, **row, "note": note}
             for key in keys
@@ -52,7 +52,7 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One column that an asset is partitioned by, and the values it has in each partition."""
+    """One column that an asset is partitioned by, and its values in each partition."""
 
     definition: PartitionsDefinition[Any]
     column: str
@@ -63,17 +63,17 @@ class Dimension:
 
 
 def windows(definition: TimeWindowPartitionsDefinition, column: str = "at", kind: pa.DataType = ZONED) -> Dimension:
-    """All windows of time up to the end of the definition; values at their edges and in between."""
+    """All time windows of the definition, with values at their edges and in the middle."""
 
     def values_of(key: str) -> Sequence[datetime | date]:
         window = definition.time_window_for_partition_key(key)
-        # Reckoned in UTC: a clock that is put back shows the same hour twice.
-        start, end = (one.astimezone(timezone.utc) for one in (window.start, window.end))
+        # Computed in UTC: local time repeats an hour when daylight saving ends.
+        start, end = (edge.astimezone(timezone.utc) for edge in (window.start, window.end))
         moments = [start, start + (end - start) / 2, end - _TICK]
         if pa.types.is_timestamp(kind) and kind.tz is not None:
             return moments
-        local = [one.astimezone(window.start.tzinfo).replace(tzinfo=None) for one in moments]
-        return [one.date() for one in local] if pa.types.is_date(kind) else local
+        local = [moment.astimezone(window.start.tzinfo).replace(tzinfo=None) for moment in moments]
+        return [moment.date() for moment in local] if pa.types.is_date(kind) else local
 
     return Dimension(definition, column, kind, definition.get_partition_keys(), values_of)
 
@@ -87,7 +87,7 @@ def labels(
     value: Callable[[str], Any] = str,
     dynamic: str | None = None,
 ) -> Dimension:
-    """Values of a column, each a key; `dynamic` names the partitions that the instance must know."""
+    """A column whose values are the keys; `dynamic` names the dynamic partitions to add to the instance."""
     known = {dynamic: keys} if dynamic is not None else {}
     return Dimension(definition, column, kind or pa.string(), keys, lambda key: [value(key)] * 2, known)
 
@@ -107,20 +107,21 @@ def by_one(name: str, dimension: Dimension) -> Partitions:
 
 def by_both(name: str, **dimensions: Dimension) -> Partitions:
     """Partitions in two dimensions, by their names."""
-    definition = MultiPartitionsDefinition({name: one.definition for name, one in dimensions.items()})
+    definition = MultiPartitionsDefinition({name: dimension.definition for name, dimension in dimensions.items()})
     ordered = {name: dimensions[name] for name in sorted(dimensions)}
 
     def rows_of(key: str) -> Sequence[Mapping[str, Any]]:
         parts = key.split("|")
-        found = [one.values_of(part) for one, part in zip(ordered.values(), parts, strict=True)]
-        return [dict(zip((one.column for one in ordered.values()), values, strict=True)) for values in product(*found)]
+        columns = [dimension.column for dimension in ordered.values()]
+        values = [dimension.values_of(part) for dimension, part in zip(ordered.values(), parts, strict=True)]
+        return [dict(zip(columns, row, strict=True)) for row in product(*values)]
 
     return Partitions(
         name=name,
         definition=definition,
-        expr={name: one.column for name, one in dimensions.items()},
-        columns={one.column: one.kind for one in ordered.values()},
-        keys=["|".join(keys) for keys in product(*(one.keys for one in ordered.values()))],
+        expr={name: dimension.column for name, dimension in dimensions.items()},
+        columns={dimension.column: dimension.kind for dimension in ordered.values()},
+        keys=["|".join(keys) for keys in product(*(dimension.keys for dimension in ordered.values()))],
         rows_of=rows_of,
-        dynamic={name: keys for one in ordered.values() for name, keys in one.dynamic.items()},
+        dynamic={name: keys for dimension in ordered.values() for name, keys in dimension.dynamic.items()},
     )

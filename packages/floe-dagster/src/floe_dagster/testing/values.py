@@ -1,4 +1,4 @@
-"""The kinds of values that assets return and take, each made from an Arrow table and turned into one again."""
+"""The kinds of values that assets return and take, each converted from and to an Arrow table."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ __all__ = ["VALUES", "Values", "spark_values"]
 
 
 class _CannotComputeError(RuntimeError):
-    """What a value that is computed late fails with."""
+    """The failure of a lazily computed value."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Values:
     """One kind of value.
 
     Args:
-        name: For the ids of the tests.
-        annotation: What assets write at their results and inputs.
-        make: A value with the rows of an Arrow table.
-        rows: The rows of a value that was loaded.
-        failing: A value that is computed when it is stored, and fails before its last row; None if no such is possible.
+        name: Used in the test ids.
+        annotation: The type annotation of results and inputs.
+        make: Makes a value from an Arrow table.
+        rows: The rows of a loaded value, as an Arrow table.
+        failing: Makes a lazy value that fails before its last row; None if the kind is never lazy.
     """
 
     name: str
@@ -92,7 +92,7 @@ def _lazy() -> Values:
     )
 
 
-# By name, and made when they are asked for: nobody needs all of these libraries.
+# Made on demand: a project needs only some of these libraries.
 VALUES: Mapping[str, Callable[[], Values]] = {
     "arrow": _arrow,
     "reader": _reader,
@@ -103,7 +103,7 @@ VALUES: Mapping[str, Callable[[], Values]] = {
 
 
 def spark_values(session: Callable[[], Any]) -> Values:
-    """Spark DataFrames, made with the session that is given when it is needed."""
+    """Spark DataFrames; `session` is called when the first one is made."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
     from pyspark.sql.pandas.types import from_arrow_schema

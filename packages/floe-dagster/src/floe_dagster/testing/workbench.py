@@ -26,19 +26,19 @@ from floe_dagster.testing.values import Values
 __all__ = ["Rows", "Workbench", "annotated", "rows_of"]
 
 Rows = list[dict[str, Any]]
-# What an asset stores for the keys of a run; no keys if it is not partitioned.
+# The rows that an asset stores for the partition keys of a run; no keys if it is not partitioned.
 Content = Callable[[Sequence[str]], pa.Table]
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """The rows in the order of their ids: no storage keeps the order."""
+    """The rows sorted by id: tables have no row order."""
     return sorted(table.to_pylist(), key=lambda row: int(row["id"]))
 
 
 def annotated(function: Callable[..., Any], **annotations: Any) -> Callable[..., Any]:
-    """A function with annotations that are known when the test runs; `returns` is that of its result."""
+    """The function with annotations set at run time; `returns` is the return annotation."""
     returns = {"return": annotations.pop("returns")} if "returns" in annotations else {}
     function.__annotations__ = {**function.__annotations__, **annotations, **returns}
     return function
@@ -46,7 +46,7 @@ def annotated(function: Callable[..., Any], **annotations: Any) -> Callable[...,
 
 @dataclass
 class Workbench:
-    """Assets under one prefix, stored by the IO manager that is tested."""
+    """Assets under one prefix, stored by the IO manager under test."""
 
     io_manager: Any
     instance: DagsterInstance
@@ -58,7 +58,7 @@ class Workbench:
         return AssetKey([self.prefix, name])
 
     def options(self, partitions: Partitions | None) -> dict[str, Any]:
-        """How an asset is declared that is partitioned so, or not at all."""
+        """The arguments of `@asset` for these partitions, or for an unpartitioned asset."""
         if partitions is None:
             return {"metadata": dict(self.metadata)}
         return {
@@ -77,7 +77,7 @@ class Workbench:
         make: Callable[[pa.Table], Any] | None = None,
         **options: Any,
     ) -> AssetsDefinition:
-        """An asset that stores what `content` says at the time."""
+        """An asset that stores what `content` returns when it runs."""
 
         def write(context: AssetExecutionContext) -> Any:
             keys = context.partition_keys if context.has_partition_key_range or context.has_partition_key else []
@@ -96,7 +96,7 @@ class Workbench:
         mapping: PartitionMapping | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> AssetsDefinition:
-        """An asset that stores nothing; what it is given is `seen` under its name."""
+        """An asset that stores nothing; the value it loads is recorded in `seen` under its name."""
 
         def read(upstream: Any) -> None:
             assert isinstance(upstream, values.annotation), f"{name} was given a {type(upstream)}"  # noqa: S101
@@ -118,7 +118,7 @@ class Workbench:
         span: tuple[str, str] | None = None,
         raise_on_error: bool = True,
     ) -> ExecuteInProcessResult:
-        """One run of the assets that are chosen by name, or of all; `span` is the first and last key of a range."""
+        """Run the assets chosen by name, or all; `span` is the first and last key of a range."""
         tags = {} if span is None else dict(zip(_RANGE, span, strict=True))
         return materialize(
             list(assets),
@@ -139,7 +139,7 @@ class Workbench:
         key: str | None = None,
         **arguments: Any,
     ) -> pa.Table:
-        """What an asset holds, read without a run."""
+        """The value of an asset, loaded without a run."""
         everything = Definitions(assets=list(assets), resources={"io_manager": self.io_manager})
         loaded = everything.load_asset_value(
             name if isinstance(name, AssetKey) else self.key(name),

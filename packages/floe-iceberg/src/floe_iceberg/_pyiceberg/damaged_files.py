@@ -1,7 +1,7 @@
 """Patches of PyIceberg's readers: a damaged file of a table becomes one error that names the file and the remedy.
 
-PyIceberg parses what it is given. It ends an Avro file at the first entry that is missing, decodes past the end of one
-that was cut off, and raises whatever its parsers raise, without the name of the file. A manifest list that lost its
+PyIceberg does not validate files. It ends an Avro file at the first missing entry, decodes past the end of a truncated
+file, and raises the exceptions of its parsers without the name of the file. A manifest list that lost its
 entries would read as an empty table, and an append to it would drop every row. Each reader is wrapped.
 """
 
@@ -55,7 +55,7 @@ _REMEDIES = {
     ),
 }
 _REMEDIES[_MANIFEST] = _REMEDIES[_LIST]
-# What the parsers raise for content that they cannot parse; a file that cannot be reached is an OSError.
+# The exceptions of the parsers for invalid content; an unreachable file raises OSError.
 _UNPARSABLE = (
     ValueError,
     ValidationError,
@@ -92,7 +92,7 @@ def _parsing(kind: str, file: str, io: FileIO) -> Iterator[None]:
     except _UNPARSABLE as exc:
         if str(exc).startswith("Unsupported codec"):
             raise
-        # A FileIO that cannot read the file raises such errors too: only content that was read is damaged.
+        # A FileIO that cannot read the file raises such errors too: a file is damaged only if its content can be read.
         with io.new_input(file).open() as opened:
             opened.read()
         raise _damaged(kind, file, _brief(exc)) from exc
@@ -106,7 +106,7 @@ class _IncompleteError(ValueError):
 
 
 class _Cursor:
-    """Reads the skeleton of an Avro file and never past its end."""
+    """Reads the structure of an Avro file, never past its end."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -166,7 +166,7 @@ def avro_problem(content: bytes) -> str | None:
 
 
 class _InMemory:
-    """The content of an input file that was read once."""
+    """An input file whose content is already in memory."""
 
     def __init__(self, location: str, content: bytes) -> None:
         self.location = location
@@ -177,54 +177,54 @@ class _InMemory:
         return streams.BytesIO(self._content)
 
 
-_enter = AvroFile.__enter__
+_original_enter = AvroFile.__enter__
 
 
-def _entered(self: AvroFile[Any]) -> AvroFile[Any]:
+def _enter_checked(self: AvroFile[Any]) -> AvroFile[Any]:
     with self.input_file.open() as file:
         content = file.read()
     problem = avro_problem(content)
     if problem is not None:
         raise _IncompleteError(problem)
     self.input_file = _InMemory(self.input_file.location, content)  # type: ignore[assignment]
-    return _enter(self)
+    return _original_enter(self)
 
 
-_manifests = Snapshot.manifests
-_fetch = ManifestFile.fetch_manifest_entry
+_original_manifests = Snapshot.manifests
+_original_fetch = ManifestFile.fetch_manifest_entry
 
 
-def _listed(self: Snapshot, io: FileIO) -> list[ManifestFile]:
+def _manifests_checked(self: Snapshot, io: FileIO) -> list[ManifestFile]:
     with _parsing(_LIST, self.manifest_list, io):
-        found = _manifests(self, io)
-    if not found and self.summary is not None:
+        manifests = _original_manifests(self, io)
+    if not manifests and self.summary is not None:
         summary = self.summary.additional_properties
         counts = [summary.get(key) or "0" for key in ("added-data-files", "total-data-files")]
         if any(count.isdecimal() and int(count) > 0 for count in counts):
             reason = f"it has no entries, and its snapshot {self.snapshot_id} has data files"
             raise _damaged(_LIST, self.manifest_list, reason)
-    return found
+    return manifests
 
 
-def _entries(self: ManifestFile, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
+def _entries_checked(self: ManifestFile, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
     with _parsing(_MANIFEST, self.manifest_path, io):
-        found = _fetch(self, io, discard_deleted)
+        entries = _original_fetch(self, io, discard_deleted)
     counts = [self.added_files_count, self.existing_files_count]
-    expected = sum(one for one in counts if one is not None)
-    if len(found) < expected:
-        reason = f"it has {len(found)} entries where its manifest list counts {expected}"
+    expected = sum(count for count in counts if count is not None)
+    if len(entries) < expected:
+        reason = f"it has {len(entries)} entries where its manifest list counts {expected}"
         raise _damaged(_MANIFEST, self.manifest_path, reason)
-    return found
+    return entries
 
 
 # Metadata -----------------------------------------------------------------------------------------------------------
 
-_table_metadata = FromInputFile.table_metadata
+_original_table_metadata = FromInputFile.table_metadata
 
 
-def _metadata(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
+def _metadata_checked(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
     try:
-        return _table_metadata(input_file, encoding)
+        return _original_table_metadata(input_file, encoding)
     except _UNPARSABLE as exc:
         file = input_file.location
         if not _is_object(input_file, encoding):
@@ -251,19 +251,19 @@ def _is_object(input_file: InputFile, encoding: str) -> bool:
 
 _PARSED = (FileFormat.PARQUET, FileFormat.ORC, FileFormat.PUFFIN)
 # How Arrow reports errors of an object store, or of the connection to it.
-_OF_A_STORE = re.compile(r"AWS Error|google::cloud|Azure|(?i:\bcurl|\bhttp)")
-_batches = library._task_to_record_batches
-_deletes = library._read_deletes
+_STORE_ERRORS = re.compile(r"AWS Error|google::cloud|Azure|(?i:\bcurl|\bhttp)")
+_original_batches = library._task_to_record_batches
+_original_deletes = library._read_deletes
 
 
-def _rows(io: FileIO, task: FileScanTask, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
+def _batches_checked(io: FileIO, task: FileScanTask, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
     with _reading(io, task.file):
-        yield from _batches(io, task, *args, **kwargs)
+        yield from _original_batches(io, task, *args, **kwargs)
 
 
-def _deleted(io: FileIO, data_file: DataFile) -> dict[str, pa.ChunkedArray]:
+def _deletes_checked(io: FileIO, data_file: DataFile) -> dict[str, pa.ChunkedArray]:
     with _reading(io, data_file):
-        return _deletes(io, data_file)
+        return _original_deletes(io, data_file)
 
 
 @contextmanager
@@ -271,19 +271,19 @@ def _reading(io: FileIO, file: DataFile) -> Iterator[None]:
     try:
         yield
     except (OSError, *_UNPARSABLE) as exc:
-        # A filter or a type may be what failed: only a file that cannot be read plainly is damaged.
+        # A filter or a cast may have failed instead: a file is damaged only if a plain read of it fails.
         if _is_unreachable(exc) or not _is_unreadable(io, file):
             raise
         raise _damaged(_DATA, file.file_path, _brief(exc)) from exc
 
 
 def _is_unreachable(exc: Exception) -> bool:
-    """Is it the system, the network or the store that failed, and not the content?
+    """Did the system, the network or the store fail, rather than the decoding of the content?
 
-    Arrow raises a plain OSError without a number for content that it cannot decode.
+    Arrow raises a plain OSError without an errno for content that it cannot decode.
     """
     if isinstance(exc, OSError):
-        return type(exc) is not OSError or exc.errno is not None or _OF_A_STORE.search(str(exc)) is not None
+        return type(exc) is not OSError or exc.errno is not None or _STORE_ERRORS.search(str(exc)) is not None
     return isinstance(exc, FloeError)
 
 
@@ -309,10 +309,10 @@ def _is_unreadable(io: FileIO, file: DataFile) -> bool:
 
 
 REPLACEMENTS: dict[str, Any] = {
-    "pyiceberg.avro.file:AvroFile.__enter__": _entered,
-    "pyiceberg.table.snapshots:Snapshot.manifests": _listed,
-    "pyiceberg.manifest:ManifestFile.fetch_manifest_entry": _entries,
-    "pyiceberg.serializers:FromInputFile.table_metadata": staticmethod(_metadata),
-    "pyiceberg.io.pyarrow:_task_to_record_batches": _rows,
-    "pyiceberg.io.pyarrow:_read_deletes": _deleted,
+    "pyiceberg.avro.file:AvroFile.__enter__": _enter_checked,
+    "pyiceberg.table.snapshots:Snapshot.manifests": _manifests_checked,
+    "pyiceberg.manifest:ManifestFile.fetch_manifest_entry": _entries_checked,
+    "pyiceberg.serializers:FromInputFile.table_metadata": staticmethod(_metadata_checked),
+    "pyiceberg.io.pyarrow:_task_to_record_batches": _batches_checked,
+    "pyiceberg.io.pyarrow:_read_deletes": _deletes_checked,
 }

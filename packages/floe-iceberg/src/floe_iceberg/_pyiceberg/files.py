@@ -25,7 +25,7 @@ require_members("pyiceberg", PyArrowFileIO, "_initialize_fs", promise="vended cr
 
 
 class TaskScan(ArrowScan):
-    """PyIceberg's scan, read file by file."""
+    """PyIceberg's scan, which can be read file by file."""
 
     def deletes_of(self, tasks: Iterable[FileScanTask]) -> dict[str, list[pa.ChunkedArray]]:
         """The positions of deleted rows, by data file."""
@@ -53,7 +53,7 @@ class MeasuredWriter(ParquetFormatWriter):
 
 
 class ArrowFileIO(PyArrowFileIO):
-    """PyIceberg's file, which creates its file system on each access."""
+    """PyIceberg's FileIO, with a public method that creates a file system."""
 
     def new_file_system(self, scheme: str, netloc: str | None) -> FileSystem:
         return self._initialize_fs(scheme, netloc)

@@ -1,7 +1,7 @@
-"""The metadata of a table after updates, sharing what the updates did not change.
+"""The metadata of a table after updates, which shares unchanged parts with the metadata before them.
 
-PyIceberg copies every snapshot and every log entry deeply each time, a dozen times per commit. They are frozen: what is
-shared cannot be changed through either of the two.
+PyIceberg deep-copies every snapshot and every log entry, a dozen times per commit. They are frozen, so that sharing
+them is safe.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ with private_names("pyiceberg", "the cost of a commit does not grow with the num
 
 __all__ = ["REPLACEMENTS"]
 
-_validated = update_table_metadata
+_original_update = update_table_metadata
 
 
-def _updated(
+def _update_sharing(
     base_metadata: TableMetadata,
     updates: tuple[TableUpdate, ...],
     enforce_validation: bool = False,
     metadata_location: str | None = None,
 ) -> TableMetadata:
     if enforce_validation:
-        return _validated(base_metadata, updates, enforce_validation, metadata_location)
+        return _original_update(base_metadata, updates, enforce_validation, metadata_location)
     context, metadata = _TableMetadataUpdateContext(), base_metadata
     for update in updates:
         metadata = _apply_table_update(update, metadata, context)
@@ -49,8 +49,8 @@ def _updated(
 
 
 def _containers(metadata: TableMetadata) -> dict[str, Any]:
-    """The lists and dictionaries of the metadata, each a new one with the same content."""
+    """Shallow copies of the lists and dictionaries of the metadata."""
     return {name: value.copy() for name, value in metadata if isinstance(value, list | dict)}
 
 
-REPLACEMENTS: dict[str, Any] = {"pyiceberg.table.update:update_table_metadata": _updated}
+REPLACEMENTS: dict[str, Any] = {"pyiceberg.table.update:update_table_metadata": _update_sharing}

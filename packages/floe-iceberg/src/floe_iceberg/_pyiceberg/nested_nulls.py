@@ -16,7 +16,7 @@ from pyiceberg.types import ListType, MapType
 __all__ = ["REPLACEMENTS"]
 
 
-class _Faithful(library.ArrowProjectionVisitor):
+class _NullPreservingProjection(library.ArrowProjectionVisitor):
     def list(self, list_type: ListType, list_array: pa.Array | None, value_array: pa.Array | None) -> pa.Array | None:
         made = super().list(list_type, list_array, value_array)
         if not isinstance(made, pa.ListArray | pa.LargeListArray) or list_array is None or not list_array.null_count:
@@ -32,4 +32,4 @@ class _Faithful(library.ArrowProjectionVisitor):
         return pa.MapArray.from_arrays(made.offsets, made.keys, made.items, made.type, mask=map_array.is_null())
 
 
-REPLACEMENTS: dict[str, Any] = {"pyiceberg.io.pyarrow:ArrowProjectionVisitor": _Faithful}
+REPLACEMENTS: dict[str, Any] = {"pyiceberg.io.pyarrow:ArrowProjectionVisitor": _NullPreservingProjection}

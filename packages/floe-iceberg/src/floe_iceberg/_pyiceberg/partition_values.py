@@ -37,12 +37,12 @@ from floe_iceberg.partition_values import plain
 __all__ = ["REPLACEMENTS"]
 
 
-_summarise_theirs = PartitionFieldStats.update
+_original_update = PartitionFieldStats.update
 
 
-def _summarise(self: PartitionFieldStats, value: Any) -> None:
-    """Bounds that include both zeros: other readers sort -0.0 before 0.0, and would skip the manifest."""
-    _summarise_theirs(self, value)
+def _update_bounds(self: PartitionFieldStats, value: Any) -> None:
+    """Extend the bounds to both zeros: other readers sort -0.0 before 0.0, and would skip the manifest."""
+    _original_update(self, value)
     if isinstance(value, float) and value == 0:
         self._min = -0.0 if self._min == 0 else self._min
         self._max = 0.0 if self._max == 0 else self._max
@@ -59,12 +59,12 @@ def _read_double(self: avro.DoubleReader, decoder: BinaryDecoder) -> float:
 
 
 def _read_uuid(self: avro.UUIDReader, decoder: BinaryDecoder) -> bytes:
-    """As the library's own literals and partition keys hold it."""
+    """As bytes, like PyIceberg's literals and partition keys."""
     del self
     return decoder.read(16)
 
 
-class _NullIsNothing(visitors.ResidualEvaluator):
+class _NullSafeResidualEvaluator(visitors.ResidualEvaluator):
     """Finds the residual of a filter in a partition; NULL is neither less nor greater than any value."""
 
     def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> BooleanExpression:
@@ -86,7 +86,7 @@ class _NullIsNothing(visitors.ResidualEvaluator):
 def _partition_predicate(
     self: Transaction, partition_records: set[Record], partition_fields: list[str]
 ) -> BooleanExpression:
-    """True for these partitions, that of NaN among them."""
+    """True for these partitions, including partitions of NaN."""
     del self
     if not partition_fields:
         return AlwaysFalse()
@@ -94,13 +94,13 @@ def _partition_predicate(
         AlwaysFalse(),
         AlwaysFalse(),
         *(
-            And(AlwaysTrue(), AlwaysTrue(), *(_has(name, one[place]) for place, name in enumerate(partition_fields)))
-            for one in partition_records
+            And(AlwaysTrue(), AlwaysTrue(), *(_equals(name, record[n]) for n, name in enumerate(partition_fields)))
+            for record in partition_records
         ),
     )
 
 
-def _has(name: str, value: object) -> BooleanExpression:
+def _equals(name: str, value: object) -> BooleanExpression:
     null: Any = IsNull
     nan: Any = IsNaN
     equal: Any = EqualTo
@@ -109,7 +109,7 @@ def _has(name: str, value: object) -> BooleanExpression:
     if value is math.nan:
         return nan(name)  # type: ignore[no-any-return]
     if isinstance(value, float) and math.isinf(value):
-        value = FloatLiteral(value)  # PyIceberg takes an infinite double for more than a float can hold, equal to none
+        value = FloatLiteral(value)  # PyIceberg considers an infinite double out of range, equal to no value
     return equal(name, value)  # type: ignore[no-any-return]
 
 
@@ -117,7 +117,7 @@ REPLACEMENTS: dict[str, Any] = {
     "pyiceberg.avro.reader:FloatReader.read": _read_float,
     "pyiceberg.avro.reader:DoubleReader.read": _read_double,
     "pyiceberg.avro.reader:UUIDReader.read": _read_uuid,
-    "pyiceberg.expressions.visitors:ResidualEvaluator": _NullIsNothing,
-    "pyiceberg.manifest:PartitionFieldStats.update": _summarise,
+    "pyiceberg.expressions.visitors:ResidualEvaluator": _NullSafeResidualEvaluator,
+    "pyiceberg.manifest:PartitionFieldStats.update": _update_bounds,
     "pyiceberg.table:Transaction._build_partition_predicate": _partition_predicate,
 }

@@ -19,24 +19,24 @@ __all__ = ["ORIGINALS", "PATCHES", "Patch", "apply_patches", "digest"]
 
 @dataclass(frozen=True)
 class Patch:
-    """What is replaced, the digests of the code that it may replace, and what depends on it.
+    """The target, the digests of the code that may be replaced, and the promise that depends on it.
 
-    Of a class that is replaced by a subclass, `members` are the methods that the subclass extends.
+    For a class that is replaced by a subclass, `members` are the methods that the subclass overrides.
     """
 
-    target: str  # as pkgutil.resolve_name takes it
+    target: str  # in the syntax of pkgutil.resolve_name
     digests: tuple[str, ...]
     promise: str
     report: str  # in docs/upstream
     members: tuple[str, ...] = ()
-    imported_as: tuple[str, ...] = ()  # where other modules of PyIceberg have imported it by name
+    imported_as: tuple[str, ...] = ()  # other modules of PyIceberg that import it by name
     per_object: bool = False  # applied by `snapshot_producers.py` to single objects
 
     def verify(self) -> None:
         """Refuse a target that is missing, or whose code is not what the patch was written for."""
-        names = [f"{self.target}.{one}" for one in self.members] or [self.target]
+        names = [f"{self.target}.{member}" for member in self.members] or [self.target]
         try:
-            code = [pkgutil.resolve_name(one) for one in names]
+            code = [pkgutil.resolve_name(name) for name in names]
         except (ImportError, AttributeError) as exc:
             if isinstance(exc, ModuleNotFoundError) and exc.name == "pyiceberg":
                 raise
@@ -48,18 +48,18 @@ class Patch:
             raise incompatible("pyiceberg", problem, self.promise)
 
     def _is_known(self, code: list[Any]) -> bool:
-        found = digest(*code)
-        if found is not None:
-            return found in self.digests
-        # No source is installed: the version bounds decide, also where the environment lifts them.
+        actual = digest(*code)
+        if actual is not None:
+            return actual in self.digests
+        # No source is installed: the version bounds decide, even if the environment lifts them.
         module = self.target.partition(":")[0]
-        return is_supported("pyiceberg") and all(getattr(one, "__module__", None) == module for one in code)
+        return is_supported("pyiceberg") and all(getattr(item, "__module__", None) == module for item in code)
 
 
 def digest(*code: Any) -> str | None:
     """SHA-256 of the source, regardless of white space; None if the source cannot be read."""
     try:
-        sources = [" ".join(inspect.getsource(one).split()) for one in code]
+        sources = [" ".join(inspect.getsource(item).split()) for item in code]
     except (OSError, TypeError):
         return None
     return hashlib.sha256("\n".join(sources).encode()).hexdigest()
@@ -176,18 +176,18 @@ PATCHES = (
     ),
 )
 
-# What was replaced, by target: for the tests that show when a patch can be removed.
+# The replaced code, by target: tests use it to detect when a patch can be removed.
 ORIGINALS: dict[str, Any] = {}
 
-for one in PATCHES:
-    one.verify()
+for patch in PATCHES:
+    patch.verify()
 
 
 def apply_patches() -> None:
     """Replace the targets for the whole process; once."""
     if ORIGINALS:
         return
-    # Not before the targets are verified: these modules keep what they replace.
+    # Imported after the targets are verified: these modules keep references to the code that they replace.
     from floe_iceberg._pyiceberg import damaged_files, metadata_updates, nested_nulls, partition_values
 
     replacements = {

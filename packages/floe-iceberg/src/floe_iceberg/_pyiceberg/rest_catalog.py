@@ -53,7 +53,7 @@ class AdaptedRestCatalog(RestCatalog):
 
     @abstractmethod
     def fetch_config(self) -> None:
-        """Ask the server for its settings."""
+        """Request the configuration of the server."""
 
     @abstractmethod
     def file_io(self) -> FileIO:
@@ -68,11 +68,11 @@ class AdaptedRestCatalog(RestCatalog):
         """A table that is being created."""
 
     def set_headers(self, session: requests.Session) -> None:
-        """The headers of all requests, as PyIceberg sets them."""
+        """Set PyIceberg's headers for all requests."""
         super()._config_headers(session)
 
     def use_endpoints(self, endpoints: Iterable[Endpoint], *, namespace_separator: str) -> None:
-        """What the server offers, and how it separates the levels of a namespace."""
+        """Set the endpoints that the server supports, and its namespace separator."""
         self._supported_endpoints = set(endpoints)
         self._namespace_separator = namespace_separator
 
@@ -94,7 +94,7 @@ class AdaptedRestCatalog(RestCatalog):
         self.fetch_config()
 
     def _refresh_token(self) -> None:
-        """Tokens are renewed where they are sent."""
+        """Nothing to do: a token is renewed when a request is sent."""
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         del properties, location

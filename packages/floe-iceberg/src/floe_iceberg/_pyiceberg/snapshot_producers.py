@@ -35,7 +35,7 @@ def merge_append(update: UpdateSnapshot) -> Producer:
 
 
 def overwrite(update: UpdateSnapshot) -> Producer:
-    """Locks the manifest evaluator: PyIceberg calls it from many threads, but it has state, so files are missed."""
+    """Locks the manifest evaluator: it is stateful, but PyIceberg calls it from many threads, and would miss files."""
     producer = update.overwrite()
     build = producer._build_manifest_evaluator
 
@@ -61,5 +61,5 @@ def drop_merged(producer: Producer, transaction: Transaction) -> None:
     listed = {manifest.manifest_path for manifest in snapshot.manifests(io)}
     for path in producer._written_manifests:
         if path not in listed:
-            with suppress(Exception):  # what cannot be deleted is an orphan, which maintenance removes
+            with suppress(Exception):  # if it stays, it is an orphan, which maintenance removes
                 io.delete(path)

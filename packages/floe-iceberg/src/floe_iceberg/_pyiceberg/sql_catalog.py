@@ -39,12 +39,12 @@ require_members(
 
 
 def file_io_of(catalog: SqlCatalog, location: str) -> FileIO:
-    """The FileIO of a catalog. Not by the properties of a table: they may name code to import."""
+    """The FileIO of a catalog. The properties of a table are ignored: they may name code to import."""
     return catalog._load_file_io(location=location)
 
 
 def holds_views(catalog: SqlCatalog) -> bool:
-    """Can the rows of the database be views? An older layout has no column for it."""
+    """Can the rows of the database be views? An older table layout has no type column."""
     return catalog._schema_version == "v1"
 
 
@@ -52,7 +52,7 @@ class AdaptedSqlCatalog(SqlCatalog):
     """A catalog on a given engine. A subclass decides about the FileIO and the location of tables."""
 
     def __init__(self, engine: Engine, name: str, properties: Properties) -> None:
-        MetastoreCatalog.__init__(self, name, **properties)  # SqlCatalog's would create an engine of its own
+        MetastoreCatalog.__init__(self, name, **properties)  # SqlCatalog.__init__ would create its own engine
         self.engine = engine
         self._committing = threading.local()
         self._init_catalog()
@@ -76,7 +76,7 @@ class AdaptedSqlCatalog(SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit to the table; if the catalog still refers to the metadata at hand, it is not parsed again."""
+        """Commit to the table; its metadata is parsed again only if the catalog refers to another file by now."""
         self._committing.table = table
         try:
             return super().commit_table(table, requirements, updates)
@@ -113,9 +113,9 @@ class AdaptedSqlCatalog(SqlCatalog):
         return self.file_io()
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        at_hand: Table | None = getattr(self._committing, "table", None)
-        if at_hand is not None and at_hand.metadata_location == orm_table.metadata_location:
-            return at_hand
+        committed: Table | None = getattr(self._committing, "table", None)
+        if committed is not None and committed.metadata_location == orm_table.metadata_location:
+            return committed
         return self.table_of_row(orm_table)
 
     def _get_default_warehouse_location(self, database_name: str, table_name: str) -> str:

@@ -22,19 +22,19 @@ require_members("pyiceberg", UpdateSchema, "_apply", "_transaction", promise=_CH
 
 
 def table_of(transaction: Transaction) -> Table:
-    """The table that a transaction changes; after its commit, as it is then."""
+    """The table that a transaction changes; after the commit, the committed table."""
     return transaction._table
 
 
 def stage_updates(
     transaction: Transaction, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]
 ) -> None:
-    """Add updates and their requirements to a transaction; all requirements of a kind at once."""
+    """Add updates and requirements to a transaction. PyIceberg ignores a type of requirement that was added before."""
     transaction._stage(updates, requirements)
 
 
 def metadata_of(update: UpdateSchema) -> TableMetadata:
-    """The table as the transaction of this update will leave it."""
+    """The table metadata with the staged changes of the update's transaction."""
     return update._transaction.table_metadata
 
 
@@ -52,7 +52,7 @@ class SingleAttemptTransaction(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The future table, cached: PyIceberg asks a dozen times per commit, and copies every snapshot each time."""
+        """The resulting metadata, cached: PyIceberg reads it a dozen times per commit, copying every snapshot."""
         if (
             self._computed is None
             or self._computed[0] is not self._table.metadata
@@ -64,11 +64,11 @@ class SingleAttemptTransaction(Transaction):
     def commit_transaction(self) -> Table:
         requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
         try:
-            # Whatever the catalog does with it, the timestamp comes from here.
+            # The timestamp is set here, independent of the catalog.
             updates = stamped(self._updates, self._table.metadata)
             self._table._do_commit(updates=updates, requirements=requirements)
         except ValueError as exc:
-            # Another writer wrote to another branch: the asserted head is right, the sequence number is not.
+            # A concurrent commit to another branch: the asserted head is unchanged, but the sequence number is taken.
             if "sequence number" in str(exc):
                 raise CommitFailedException(str(exc)) from exc
             raise

@@ -25,7 +25,7 @@ _ENDED = ("57P01", "57P02", "57P05")
 
 
 class NotConnectedError(Exception):
-    """No connection was established, so nothing was sent; drivers raise it as a base of an exception of their own."""
+    """No connection was established, so nothing was sent. A base class for the exceptions of drivers."""
 
 
 def is_away(exc: BaseException) -> bool:
@@ -44,24 +44,24 @@ def was_not_sent(exc: BaseException) -> bool:
     return locked or isinstance(raised, NotConnectedError) or sql_state(exc) in _TAKES_NO_CONNECTION
 
 
-def _repeated(name: str, *, may_repeat: Callable[[BaseException], bool]) -> Any:
-    plain = getattr(StorageCatalog, name)
+def _retried(name: str, *, may_repeat: Callable[[BaseException], bool]) -> Any:
+    method = getattr(StorageCatalog, name)
 
-    @wraps(plain)
-    def ask(self: RetryingSqlCatalog, *arguments: Any, **named: Any) -> Any:
-        return self._ask(lambda: plain(self, *arguments, **named), may_repeat)
+    @wraps(method)
+    def call(self: RetryingSqlCatalog, *arguments: Any, **options: Any) -> Any:
+        return self._call(lambda: method(self, *arguments, **options), may_repeat)
 
-    return ask
+    return call
 
 
-def _looking(name: str) -> Any:
+def _reading(name: str) -> Any:
     """A read-only method, which is always safe to retry."""
-    return _repeated(name, may_repeat=is_away)
+    return _retried(name, may_repeat=is_away)
 
 
-def _changing(name: str) -> Any:
+def _writing(name: str) -> Any:
     """A method that is retried only if the database certainly did not execute it."""
-    return _repeated(name, may_repeat=was_not_sent)
+    return _retried(name, may_repeat=was_not_sent)
 
 
 class RetryingSqlCatalog(StorageCatalog):
@@ -74,9 +74,9 @@ class RetryingSqlCatalog(StorageCatalog):
         """Use this retry policy from now on."""
         self._retry, self._inside = retry, threading.local()
 
-    def _ask(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
+    def _call(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
         if getattr(self._inside, "call", False):
-            return self._ask_within(act, may_repeat)
+            return self._call_nested(act, may_repeat)
 
         def attempt() -> Result:
             self._inside.call, self._inside.final = True, None
@@ -90,8 +90,8 @@ class RetryingSqlCatalog(StorageCatalog):
 
         return self._retry.call(attempt, may_repeat=is_repeated)
 
-    def _ask_within(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
-        """A call inside another call. A read is retried by itself: the steps before it may have taken effect."""
+    def _call_nested(self, act: Callable[[], Result], may_repeat: Callable[[BaseException], bool]) -> Result:
+        """A call inside another call. Only this read is retried: the steps before it may have taken effect."""
         if may_repeat is not is_away:
             return act()
         try:
@@ -100,19 +100,19 @@ class RetryingSqlCatalog(StorageCatalog):
             self._inside.final = exc
             raise
 
-    list_namespaces = _looking("list_namespaces")
-    list_tables = _looking("list_tables")
-    load_namespace_properties = _looking("load_namespace_properties")
-    load_table = _looking("load_table")
-    namespace_exists = _looking("namespace_exists")
-    table_exists = _looking("table_exists")
+    list_namespaces = _reading("list_namespaces")
+    list_tables = _reading("list_tables")
+    load_namespace_properties = _reading("load_namespace_properties")
+    load_table = _reading("load_table")
+    namespace_exists = _reading("namespace_exists")
+    table_exists = _reading("table_exists")
 
     # The caller resolves the outcome of a commit whose response was lost.
-    commit_table = _changing("commit_table")
-    create_namespace = _changing("create_namespace")
-    create_table = _changing("create_table")
-    drop_namespace = _changing("drop_namespace")
-    drop_table = _changing("drop_table")
-    register_table = _changing("register_table")
-    rename_table = _changing("rename_table")
-    update_namespace_properties = _changing("update_namespace_properties")
+    commit_table = _writing("commit_table")
+    create_namespace = _writing("create_namespace")
+    create_table = _writing("create_table")
+    drop_namespace = _writing("drop_namespace")
+    drop_table = _writing("drop_table")
+    register_table = _writing("register_table")
+    rename_table = _writing("rename_table")
+    update_namespace_properties = _writing("update_namespace_properties")

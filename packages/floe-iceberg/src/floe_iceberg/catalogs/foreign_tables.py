@@ -1,4 +1,4 @@
-"""Tables of other writers: the code that they name is not loaded, and not handed to Spark."""
+"""Tables of other writers: the code that they name is neither loaded nor passed to Spark."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class ServedTable(Table):
 def refuse_for_spark(table: Table) -> None:
     """Refuse a table whose properties, or whose server, would make a JVM load classes or contact other hosts."""
     name = ".".join(table.name())
-    found = table_refusals(table.properties)
-    if found:
-        listed = ", ".join(f"'{key}'" for key in found)
+    refused = table_refusals(table.properties)
+    if refused:
+        listed = ", ".join(f"'{key}'" for key in refused)
         raise FloeStorageError(
-            f"table '{name}' is not handed to Spark: its properties {', '.join(found)} make Java load what they name, "
-            f"and any writer of the table can set them. Reads as Arrow work (tables.scan). Remove them: ALTER TABLE "
-            f"{name} UNSET TBLPROPERTIES ({listed})"
+            f"table '{name}' is not handed to Spark: its properties {', '.join(refused)} make Java load what they "
+            f"name, and any writer of the table can set them. Reads as Arrow work (tables.scan). Remove them: ALTER "
+            f"TABLE {name} UNSET TBLPROPERTIES ({listed})"
         )
     if isinstance(table, ServedTable) and table.refused_for_spark:
         sent = ", ".join(table.refused_for_spark)

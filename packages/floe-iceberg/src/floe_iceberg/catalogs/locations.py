@@ -39,14 +39,14 @@ def is_taken(io: FileIO, location: str) -> bool:
         return True
     scheme, netloc, path = PyArrowFileIO.parse_location(f"{location}/metadata")
     try:
-        found = io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
+        entries = io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
     except OSError:  # a store may allow writing but not listing
         return True
-    return any(entry.type is FileType.File for entry in found)
+    return any(entry.type is FileType.File for entry in entries)
 
 
 def fresh_location(location: str) -> str:
-    """A location beside it that no table uses."""
+    """The location with a unique suffix, which no table uses."""
     return f"{location}-{uuid.uuid4().hex}"
 
 

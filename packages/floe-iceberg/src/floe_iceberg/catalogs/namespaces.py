@@ -33,8 +33,8 @@ from floe_iceberg.errors import translated
 __all__ = ["Namespaces"]
 
 _SHOWN = 5
-# The property with which a catalog in a database stores a namespace without properties; both engines know it.
-_MARK = dict(IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES)
+# The placeholder by which a SQL catalog stores a namespace without properties; both engines recognize it.
+_PLACEHOLDER = dict(IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Contents:
 
     def __str__(self) -> str:
         kinds = (("table", self.tables), ("view", self.views), ("namespace", self.namespaces))
-        return " and ".join(_named(word, names) for word, names in kinds if names)
+        return " and ".join(_named(noun, names) for noun, names in kinds if names)
 
 
 class Namespaces:
@@ -105,16 +105,16 @@ class Namespaces:
         with operation("iceberg.list_namespaces", namespace=parent, recursive=recursive or None):
             children = self._children(parent)
             if parent is not None and not children:
-                self._demand(parent)  # some servers list nothing in a namespace that does not exist
-            found = list(self._with_descendants(children)) if recursive else children
-            return sorted(found, key=lambda namespace: namespace.levels)
+                self._require(parent)  # some servers list nothing in a namespace that does not exist
+            namespaces = list(self._with_descendants(children)) if recursive else children
+            return sorted(namespaces, key=lambda namespace: namespace.levels)
 
     def tables(self, namespace: Namespace) -> list[TableIdentifier]:
         """The tables in a namespace, by name."""
         with operation("iceberg.list_tables", namespace=str(namespace)):
             names = self._plugin.list_tables(str(namespace))
             if not names:
-                self._demand(namespace)
+                self._require(namespace)
             return [table for table in (_usable_table(namespace, name) for name in names) if table is not None]
 
     def load(self, namespace: Namespace) -> NamespaceInfo:
@@ -139,7 +139,7 @@ class Namespaces:
                 warn(f"namespace '{namespace}' has no property {_few(missing)}; there is nothing to remove")
             gone -= set(missing)
             if gone and isinstance(self._catalog, SqlCatalog):
-                updates = {**_MARK, **updates}  # without a single property it would cease to exist there
+                updates = {**_PLACEHOLDER, **updates}  # without any property it would cease to exist there
             if updates or gone:
                 with translated("update_namespace", namespace, namespace=True):
                     self._catalog.update_namespace_properties(namespace.levels, gone, updates)
@@ -155,7 +155,7 @@ class Namespaces:
             except NamespaceNotEmptyError:
                 self._refuse_full(namespace, self._contents(namespace))
                 raise
-            # Some catalogs check for tables only, and none prevents that something is created in it concurrently.
+            # Some catalogs check only for tables, and none prevents concurrent creation in the namespace.
             filled = self._contents(namespace)
             if filled:
                 self._restore(namespace, properties)
@@ -163,7 +163,7 @@ class Namespaces:
 
     @retry(
         # Servers fail while another client creates the same namespace; creating it is idempotent.
-        retry=retry_if_exception(lambda exc: isinstance(exc, FloeStorageError) and _broke(exc)),
+        retry=retry_if_exception(lambda exc: isinstance(exc, FloeStorageError) and _is_server_error(exc)),
         stop=stop_after_attempt(6),
         wait=wait_random(0.05, 0.4),
         reraise=True,
@@ -177,7 +177,7 @@ class Namespaces:
         except NamespaceAlreadyExistsError:  # in some catalogs it exists as long as it is not empty
             with translated("update_namespace", namespace, namespace=True):
                 present = self._catalog.load_namespace_properties(namespace.levels)
-                kept = {**_MARK, **properties} if isinstance(self._catalog, SqlCatalog) else properties
+                kept = {**_PLACEHOLDER, **properties} if isinstance(self._catalog, SqlCatalog) else properties
                 lost = {key: value for key, value in kept.items() if key not in present}
                 if lost:
                     self._catalog.update_namespace_properties(namespace.levels, None, lost)
@@ -186,16 +186,16 @@ class Namespaces:
         if contents:
             raise NamespaceNotEmptyError(f"namespace '{namespace}' is not empty: {contents}; drop them first")
 
-    def _demand(self, namespace: Namespace) -> None:
+    def _require(self, namespace: Namespace) -> None:
         if not self.exists(namespace):
             raise NamespaceNotFoundError(f"namespace '{namespace}' not found in catalog; create it, or check the name")
 
     def _properties(self, namespace: Namespace) -> dict[str, str]:
         with translated("load_namespace", namespace, namespace=True):
-            found = dict(self._catalog.load_namespace_properties(namespace.levels))
+            properties = dict(self._catalog.load_namespace_properties(namespace.levels))
         if isinstance(self._catalog, SqlCatalog):
-            return {key: value for key, value in found.items() if _MARK.get(key) != value}
-        return found
+            return {key: value for key, value in properties.items() if _PLACEHOLDER.get(key) != value}
+        return properties
 
     def _contents(self, namespace: Namespace) -> _Contents:
         levels = namespace.levels
@@ -204,7 +204,7 @@ class Namespaces:
                 return _Contents(
                     tables=_last(self._catalog.list_tables(levels)),
                     views=_last(self._views(levels)),
-                    namespaces=_last(one[: len(levels) + 1] for one in self._listed(levels)),
+                    namespaces=_last(name[: len(levels) + 1] for name in self._listed(levels)),
                 )
             except NoSuchNamespaceError:
                 return _Contents()
@@ -214,12 +214,12 @@ class Namespaces:
             return self._views_in_database(self._catalog, levels)
         try:
             return self._catalog.list_views(levels)
-        except (NotImplementedError, PermissionDeniedError):  # then the server itself keeps a namespace with views
+        except (NotImplementedError, PermissionDeniedError):  # such a server refuses to drop a namespace with views
             return ()
 
     @staticmethod
     def _views_in_database(catalog: SqlCatalog, levels: Identifier) -> list[Identifier]:
-        """PyIceberg does not list them, but Spark creates them there."""
+        """The views that Spark created in the database; PyIceberg does not list them."""
         if not holds_views(catalog):
             return []
         views = select(IcebergTables.table_name).where(
@@ -232,8 +232,8 @@ class Namespaces:
 
     def _listed(self, levels: Identifier) -> list[Identifier]:
         """What the catalog lists under a namespace: its children; some servers list grandchildren too."""
-        found = [tuple(name) for name in self._catalog.list_namespaces(levels)]
-        return [name for name in found if len(name) > len(levels) and name[: len(levels)] == levels]
+        names = [tuple(name) for name in self._catalog.list_namespaces(levels)]
+        return [name for name in names if len(name) > len(levels) and name[: len(levels)] == levels]
 
     def every_table(self, near: Collection[Identifier] = ()) -> list[Identifier]:
         """The names of all tables that this user may list, including names that Floe does not accept.
@@ -243,7 +243,7 @@ class Namespaces:
         """
         waiting: list[Identifier] = [(), *near]
         seen: set[Identifier] = set()
-        found: list[Identifier] = []
+        tables: list[Identifier] = []
         with translated("list_tables", self._catalog.name, namespace=True):
             while waiting:
                 levels = waiting.pop()
@@ -252,8 +252,8 @@ class Namespaces:
                 seen.add(levels)
                 waiting += self._unless_hidden(self._listed, levels)
                 if levels:
-                    found += self._unless_hidden(self._catalog.list_tables, levels)
-        return [tuple(name) for name in found]
+                    tables += self._unless_hidden(self._catalog.list_tables, levels)
+        return [tuple(name) for name in tables]
 
     def _unless_hidden(self, listed: Callable[[Identifier], list[Identifier]], levels: Identifier) -> list[Identifier]:
         """What is listed, or nothing if this user may not list it; the log reports that once."""
@@ -289,7 +289,7 @@ class Namespaces:
                 continue  # dropped since it was listed
 
 
-def _broke(exc: FloeStorageError) -> bool:
+def _is_server_error(exc: FloeStorageError) -> bool:
     """Was it an internal error of the server? An unavailable server is retried by its plugin."""
     return exc.detail is not None and exc.detail.error_type == ServerError.__name__
 
@@ -310,12 +310,12 @@ def _usable_table(namespace: Namespace, name: str) -> TableIdentifier | None:
         return None
 
 
-def _last(found: Iterable[Identifier]) -> tuple[str, ...]:
-    return tuple(sorted({name[-1] for name in found}))
+def _last(names: Iterable[Identifier]) -> tuple[str, ...]:
+    return tuple(sorted({name[-1] for name in names}))
 
 
-def _named(word: str, names: tuple[str, ...]) -> str:
-    return f"{counted(len(names), word)} ({_few(names)})"
+def _named(noun: str, names: tuple[str, ...]) -> str:
+    return f"{counted(len(names), noun)} ({_few(names)})"
 
 
 def _few(names: Collection[str]) -> str:
@@ -323,7 +323,7 @@ def _few(names: Collection[str]) -> str:
 
 
 def _texts(given: Mapping[str, str], argument: str) -> dict[str, str]:
-    """Properties as catalogs accept them: a text for each name."""
+    """Properties as catalogs accept them: names and values are strings."""
     for key, value in given.items():
         if not isinstance(key, str) or not key or not isinstance(value, str):
             raise ConfigurationError(f"{argument}: a property is a name and a text; {key!r}: {value!r} is not")

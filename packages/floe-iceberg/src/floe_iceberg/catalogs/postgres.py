@@ -29,7 +29,7 @@ CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30
 
 # The server rolled the whole transaction back: serialization failure and deadlock.
-_TAKEN_BACK = ("40001", "40P01")
+_ROLLED_BACK = ("40001", "40P01")
 # The server is shutting down, or closed this connection: Iceberg reconnects only for the codes it is configured with.
 _ENDED = ("57P01", "57P02", "57P03", "57P05")
 
@@ -50,7 +50,7 @@ class PostgresDatabase:
             raise ConfigurationError(
                 f"catalog.uri: sslrootcert: there is no file {address.sslrootcert}; check the path"
             )
-        # The URL has neither user nor password: an engine prints it.
+        # The URL has neither user nor password: SQLAlchemy prints it.
         url = URL.create("postgresql+pg8000", host=address.host, port=address.port, database=address.database)
         engine = create_engine(
             url,
@@ -139,10 +139,12 @@ def _encryption(address: PostgresAddress) -> ssl.SSLContext | bool | None:
 def _explain(context: ExceptionContext) -> Exception | None:
     """PyIceberg's exception for a transaction that was rolled back; pg8000 has no class for that."""
     state = sql_state(context.original_exception)
-    return CommitFailedException(f"the database rolled the transaction back: {state}") if state in _TAKEN_BACK else None
+    if state not in _ROLLED_BACK:
+        return None
+    return CommitFailedException(f"the database rolled the transaction back: {state}")
 
 
-# Two processes must not share a connection: a forked one opens its own.
+# A forked process must not share the connections of its parent: it opens its own.
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 

@@ -92,13 +92,13 @@ class SqlCatalogPlugin(CatalogPlugin):
                 operation("sql.connect", uri=str(database), catalog=self.catalog_name),
                 translated("sql.connect", database, namespace=True),
             ):
-                repeated = self._repeated(database)
-                self._catalog = repeated.call(lambda: _open(database, self.catalog_name, self._files, repeated))
+                policy = self._retry_policy(database)
+                self._catalog = policy.call(lambda: _open(database, self.catalog_name, self._files, policy))
                 _report_others(self._catalog, database)
         return self._catalog
 
-    def _repeated(self, database: _Database) -> Retry:
-        """One for all connections of the plugin, so that its circuit breaker keeps its state."""
+    def _retry_policy(self, database: _Database) -> Retry:
+        """Shared by all connections of the plugin, so that its circuit breaker keeps its state."""
         if self._retry is None:
             self._retry = Retry(self._config.retry, f"the catalog database {database}", is_transient=is_away)
         return self._retry
@@ -116,11 +116,11 @@ class SqlCatalogPlugin(CatalogPlugin):
     def health_check(self) -> HealthStatus:
         count = len(self.list_namespaces())
         others = _other_catalogs(self.connect())
-        beside = f"; other catalogs in it have tables: {_named(others)}" if others else ""
-        return HealthStatus(healthy=True, message=f"{self.database} ({count} namespaces){beside}")
+        note_on_others = f"; other catalogs in it have tables: {_named(others)}" if others else ""
+        return HealthStatus(healthy=True, message=f"{self.database} ({count} namespaces){note_on_others}")
 
     def get_spark_conf(self, catalog_name: str, warehouse: str) -> dict[str, str]:
-        self.connect()  # creates the tables in the layout that both engines know
+        self.connect()  # creates the tables in the layout that both engines support
         prefix, database = f"spark.sql.catalog.{catalog_name}", self.database
         return {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
@@ -147,7 +147,7 @@ class SqlCatalogPlugin(CatalogPlugin):
     def list_namespaces(self, parent: str | None = None) -> list[str]:
         levels = Namespace.from_string(parent).levels if parent else ()
         with translated("sql.list_namespaces", parent or self.catalog_name, namespace=True):
-            return sorted(".".join(found) for found in self.connect().list_namespaces(levels))
+            return sorted(".".join(name) for name in self.connect().list_namespaces(levels))
 
     def delete_namespace(self, namespace: str) -> None:
         with translated("sql.delete_namespace", namespace, namespace=True):
@@ -156,18 +156,18 @@ class SqlCatalogPlugin(CatalogPlugin):
     def create_table(self, identifier: str, schema: Any, *, location: str | None = None) -> None:
         table = TableIdentifier.from_string(identifier)
         with translated("sql.create_table", table):
-            location = self._new_location(table, self._files, asked=location)
+            location = self._new_location(table, self._files, requested=location)
             self.connect().create_table((*table.namespace, table.name), schema, location=location)
 
-    def _new_location(self, table: TableIdentifier, storage: StoragePlugin, *, asked: str | None) -> str:
+    def _new_location(self, table: TableIdentifier, storage: StoragePlugin, *, requested: str | None) -> str:
         namespace, io = str(Namespace(levels=table.namespace)), storage.get_pyiceberg_fileio()
-        location = asked or self.table_location(table, storage.get_warehouse_uri(namespace))
+        location = requested or self.table_location(table, storage.get_warehouse_uri(namespace))
         if not is_taken(io, location):
             return location
         if self.connect().table_exists((*table.namespace, table.name)):
             raise TableAlreadyExistsError(str(table))
-        if asked is not None:
-            raise taken(asked, table)
+        if requested is not None:
+            raise taken(requested, table)
         return fresh_location(location)
 
     def list_tables(self, namespace: str) -> list[str]:
@@ -197,7 +197,7 @@ class _NestedCatalog(RetryingSqlCatalog):
     ) -> tuple[str, str]:
         del err
         *levels, name = SqlCatalog.identifier_to_tuple(identifier)
-        return ".".join(levels), name  # as the catalog's own rows name them
+        return ".".join(levels), name  # the form of the names in the catalog's database
 
     def stage_update(
         self,
@@ -206,7 +206,7 @@ class _NestedCatalog(RetryingSqlCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """Every commit leaves timestamps that Spark can load, whatever this clock shows and earlier commits left."""
+        """Stamp each commit so that Spark can load the table, whatever the local clock and earlier commits."""
         base = current_table.metadata if current_table is not None else None
         stamps = updates if base is None else stamped(updates, base)
         staged = super().stage_update(current_table, table_identifier, requirements, stamps)
@@ -224,22 +224,22 @@ def _postgres(address: PostgresAddress) -> _Database:
     return PostgresDatabase(address)
 
 
-def _created_meanwhile(exc: BaseException) -> bool:
-    """Two processes that open a new catalog at once both find no tables, and the slower one's CREATE TABLE fails."""
+def _was_created_concurrently(exc: BaseException) -> bool:
+    """Two processes that open a new catalog at once both find no tables, and the slower CREATE TABLE fails."""
     # PostgreSQL reports that the table exists, or its type, depending on the progress of the other process.
     return isinstance(exc, OperationalError | sqlite3.OperationalError) or sql_state(exc) in ("42P07", "42710", "23505")
 
 
 @retry(
-    retry=retry_if_exception(_created_meanwhile),
+    retry=retry_if_exception(_was_created_concurrently),
     stop=stop_after_attempt(10),
     wait=wait_random(0.05, 0.3),
     reraise=True,
 )
-def _open(database: _Database, name: str, storage: StoragePlugin, repeated: Retry) -> SqlCatalog:
+def _open(database: _Database, name: str, storage: StoragePlugin, policy: Retry) -> SqlCatalog:
     engine = database.open()
     try:
-        return _NestedCatalog(engine, name, storage, repeated)
+        return _NestedCatalog(engine, name, storage, policy)
     except BaseException:
         engine.dispose()
         raise

@@ -15,7 +15,7 @@ from floe_core.security import STATE_FOLDER, create_private, make_folder
 
 __all__ = ["BUSY_SECONDS", "SqliteFile"]
 
-# How long a process waits for another one's lock on the file, in both engines.
+# How long either engine waits for the lock of another process on the file.
 BUSY_SECONDS = 60
 
 

@@ -1,4 +1,4 @@
-"""Conditions of Iceberg as Arrow understands them, row by row, with SQL's idea of NULL."""
+"""Iceberg expressions as Arrow expressions, evaluated per row with SQL's semantics of NULL."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def matches(condition: BooleanExpression, schema: Schema) -> pc.Expression:
 
 
 def columns_of(condition: BooleanExpression, schema: Schema) -> list[str]:
-    """The top-level columns that a condition is about."""
+    """The top-level columns that a condition refers to."""
     paths = _paths(schema)
-    return sorted({paths[one][0] for one in extract_field_ids(_bound(condition, schema))})
+    return sorted({paths[field_id][0] for field_id in extract_field_ids(_bound(condition, schema))})
 
 
 def _bound(condition: BooleanExpression, schema: Schema) -> BooleanExpression:
-    # Without NOT: of a row with NULL or NaN, neither `x < 5` nor its contrary `x >= 5` is true.
+    # Rewritten without NOT: for NULL or NaN, neither `x < 5` nor its negation `x >= 5` is true.
     return bind(schema, rewrite_not(condition), case_sensitive=True)
 
 
 def _paths(schema: Schema) -> dict[int, tuple[str, ...]]:
-    """The names that lead to each field; a name may have dots of its own."""
+    """The path of each field as a tuple of names, because a name may contain dots."""
     paths: dict[int, tuple[str, ...]] = {}
 
-    def note(fields: tuple[NestedField, ...], above: tuple[str, ...]) -> None:
+    def collect(fields: tuple[NestedField, ...], above: tuple[str, ...]) -> None:
         for field in fields:
             paths[field.field_id] = (*above, field.name)
             if isinstance(field.field_type, StructType):
-                note(field.field_type.fields, paths[field.field_id])
+                collect(field.field_type.fields, paths[field.field_id])
 
-    note(schema.fields, ())
+    collect(schema.fields, ())
     return paths
 
 
@@ -62,7 +62,7 @@ class _ForArrow(BoundBooleanExpressionVisitor[pc.Expression]):
         return pc.field(self._paths[term.ref().field.field_id])
 
     def _column(self, term: BoundTerm) -> pc.Expression:
-        """The column as something that can be compared: Arrow has no kernels for UUIDs."""
+        """The column in a comparable type: Arrow has no kernels for UUIDs."""
         column = self._plain(term)
         return column.cast(_kind(term)) if isinstance(term.ref().field.field_type, UUIDType) else column
 
@@ -115,7 +115,7 @@ class _ForArrow(BoundBooleanExpressionVisitor[pc.Expression]):
         return self._column(term).isin(pa.array(literals, _kind(term)))
 
     def visit_not_in(self, term: BoundTerm, literals: set[Any]) -> pc.Expression:
-        # Arrow says for NULL that it is not among them; SQL says nothing.
+        # For NULL, the negation of Arrow's `isin` is true; SQL's NOT IN is NULL.
         return self._plain(term).is_valid() & ~self.visit_in(term, literals)
 
     def visit_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> pc.Expression:

@@ -1,4 +1,4 @@
-"""Row filters: what a user wrote, checked against a schema before any file is opened."""
+"""Row filters: parsed, and checked against a schema before any file is opened."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def condition_of(
     *,
     argument: str = "row_filter",
 ) -> BooleanExpression:
-    """The filter as an expression, every row without one, or a ConfigurationError that says what is wrong with it."""
+    """The filter as an expression, true for every row if it is None; ConfigurationError if it does not fit."""
     if row_filter is None:
         return AlwaysTrue()
     if not isinstance(row_filter, str | BooleanExpression):
@@ -70,24 +70,24 @@ def condition_of(
         raise ConfigurationError(
             f"{argument} {str(row_filter)!r} does not fit table '{identifier}': {'; '.join(problems)}"
         )
-    # Without NOT, so that nobody has to think of what is neither true nor false.
+    # Rewritten without NOT, so that no predicate that is NULL has to be negated later.
     return visit(rewrite_not(parsed), _InSql(schema))
 
 
-# A text in quotes, which is passed over, or a number with an exponent, which PyIceberg's grammar does not have.
+# A quoted string, which is skipped, or a number with an exponent, which PyIceberg's grammar does not have.
 _EXPONENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])(?P<number>(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+)(?![\w.])"""
 )
-_WHOLE_DIGITS = 18  # as many as any long has
+_WHOLE_DIGITS = 18  # every whole number of so many digits fits a long
 
 
 def _without_exponents(row_filter: str) -> str:
     """The same filter with 1e300 written out."""
 
-    def written_out(found: re.Match[str]) -> str:
-        number = found["number"]
+    def written_out(match: re.Match[str]) -> str:
+        number = match["number"]
         if number is None:
-            return found[0]
+            return match[0]
         value = Decimal(number)
         if not math.isfinite(float(value)):
             raise ValueError(f"{number} is larger than any double")
@@ -101,19 +101,19 @@ def _without_exponents(row_filter: str) -> str:
 
 
 def is_negative(condition: BooleanExpression) -> bool:
-    """Does it say what a value is not? Iceberg lets `x != 1` be true for a partition of NULL, SQL for no row."""
+    """Does it contain a negated predicate? Iceberg matches a partition of NULL with `x != 1`, SQL does not."""
     parts = [rewrite_not(condition)]
     while parts:
-        one = parts.pop()
-        if isinstance(one, NotEqualTo | NotIn | NotStartsWith):
+        part = parts.pop()
+        if isinstance(part, NotEqualTo | NotIn | NotStartsWith):
             return True
-        if isinstance(one, And | Or):
-            parts += [one.left, one.right]
+        if isinstance(part, And | Or):
+            parts += [part.left, part.right]
     return False
 
 
 class _InSql(BooleanExpressionVisitor[BooleanExpression]):
-    """The same for whoever plans and whoever reads: NULL is not unequal to anything, a float compares with a float."""
+    """Gives planning and reading SQL's semantics: a negation never matches NULL, floats compare with floats."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -140,51 +140,52 @@ class _InSql(BooleanExpressionVisitor[BooleanExpression]):
         term = predicate.term
         kind = self._schema.find_field(term.name).field_type if isinstance(term, Reference) else None
         if isinstance(kind, FloatType):
-            predicate = _of_floats(predicate)
-        said = _with_both_zeros(predicate) if isinstance(kind, FloatType | DoubleType) else predicate
+            predicate = _with_float_literals(predicate)
+        condition = _with_both_zeros(predicate) if isinstance(kind, FloatType | DoubleType) else predicate
         if not isinstance(predicate, NotEqualTo | NotIn | NotStartsWith):
-            return said
+            return condition
         not_null: Any = NotNull
-        return And(not_null(term), said)
+        return And(not_null(term), condition)
 
 
 def _with_both_zeros(predicate: UnboundPredicate) -> BooleanExpression:
-    """The same, zero compared with `=`: a set of Arrow's holds 0.0 or -0.0, which are equal in SQL."""
+    """Compare zero with `=` instead of IN: Arrow's sets distinguish 0.0 from -0.0, which are equal in SQL."""
     if not isinstance(predicate, SetPredicate):
         return predicate
-    zeros = [one for one in predicate.literals if one.value == 0]
+    zeros = [literal for literal in predicate.literals if literal.value == 0]
     if not zeros:
         return predicate
     equal: Any = EqualTo
     unequal: Any = NotEqualTo
-    made: Any = type(predicate)
-    rest = made(predicate.term, predicate.literals - set(zeros))
+    predicate_type: Any = type(predicate)
+    rest = predicate_type(predicate.term, predicate.literals - set(zeros))
     if isinstance(predicate, In):
         return Or(rest, equal(predicate.term, zeros[0]))
     return And(rest, unequal(predicate.term, zeros[0]))
 
 
-def _of_floats(predicate: UnboundPredicate) -> UnboundPredicate:
-    made: Any = type(predicate)
+def _with_float_literals(predicate: UnboundPredicate) -> UnboundPredicate:
+    predicate_type: Any = type(predicate)
     if isinstance(predicate, LiteralPredicate):
-        return made(predicate.term, _rounded(predicate.literal))  # type: ignore[no-any-return]
+        return predicate_type(predicate.term, _rounded(predicate.literal))  # type: ignore[no-any-return]
     if isinstance(predicate, SetPredicate):
-        return made(predicate.term, {_rounded(one) for one in predicate.literals})  # type: ignore[no-any-return]
+        literals = {_rounded(literal) for literal in predicate.literals}
+        return predicate_type(predicate.term, literals)  # type: ignore[no-any-return]
     return predicate
 
 
-def _rounded(said: Literal[Any]) -> Literal[Any]:
-    """A float as a column holds it: PyIceberg compares 0.1 in a partition, which is 0.10000000149, with a double."""
-    if isinstance(said.value, float) and math.isinf(said.value):
-        return FloatLiteral(said.value)
-    converted = said.to(FloatType())
+def _rounded(literal: Literal[Any]) -> Literal[Any]:
+    """The literal rounded to a float: PyIceberg compares a stored 0.1, which is 0.10000000149, with a double."""
+    if isinstance(literal.value, float) and math.isinf(literal.value):
+        return FloatLiteral(literal.value)
+    converted = literal.to(FloatType())
     if not isinstance(converted, FloatLiteral):
-        return said  # larger than any float, which PyIceberg knows
+        return literal  # out of the range of float, which PyIceberg handles
     return FloatLiteral(struct.unpack("<f", struct.pack("<f", converted.value))[0])
 
 
 class _Problems(BooleanExpressionVisitor[list[str]]):
-    """Why the parts of an expression do not fit a schema; nothing if they do."""
+    """The reasons why an expression does not fit a schema; empty if it fits."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -241,5 +242,5 @@ def _is_fraction(value: object) -> bool:
         try:
             value = Decimal(value)
         except InvalidOperation:
-            return False  # no number at all, which binding tells
+            return False  # not a number: binding reports it
     return isinstance(value, float | Decimal) and (not math.isfinite(value) or value != int(value))

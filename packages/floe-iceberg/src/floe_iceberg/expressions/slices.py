@@ -33,7 +33,7 @@ _EXAMPLES = 3
 
 
 def slice_filter(one: TableSlice, schema: Schema) -> BooleanExpression:
-    """True for the rows of the slice, and for no row without a value."""
+    """An expression that is true for the rows of the slice, and never for NULL."""
     return _all(Or, [_all(And, [_filter(condition, schema) for condition in part]) for part in one.parts])
 
 
@@ -46,8 +46,8 @@ def _filter(condition: Condition, schema: Schema) -> BooleanExpression:
     field = _field(condition.column, schema)
     if isinstance(condition, ColumnValues):
         isin: Any = In
-        found: BooleanExpression = isin(field.name, {_value(text, field) for text in condition.values})
-        return found
+        among: BooleanExpression = isin(field.name, {_value(text, field) for text in condition.values})
+        return among
     at_least: Any = GreaterThanOrEqual
     less: Any = LessThan
     start, end = (_literal(moment, field.field_type) for moment in bounds(condition, field))
@@ -71,7 +71,7 @@ def _field(column: str, schema: Schema) -> NestedField:
 
 
 def bounds(condition: ColumnRange, field: NestedField) -> tuple[datetime, datetime]:
-    """Where a window begins and ends by the clock of the column: UTC, or that of the zone if the column knows none."""
+    """The start and end of a window: in UTC, or in local time of its zone if the column has no time zone."""
     moments = condition.start, condition.end
     if isinstance(field.field_type, TimestamptzType):
         return moments
@@ -85,17 +85,17 @@ def bounds(condition: ColumnRange, field: NestedField) -> tuple[datetime, dateti
     for moment in moments:
         if condition.is_ambiguous(moment):
             raise ConfigurationError(
-                f"the partition column {condition.column!r} knows no time zone, and clocks in {condition.zone} show "
+                f"the partition column {condition.column!r} has no time zone, and clocks in {condition.zone} show "
                 f"{condition.local(moment):%Y-%m-%d %H:%M} twice; use a timestamp with a time zone, or windows in UTC"
             )
     return condition.local(condition.start), condition.local(condition.end)
 
 
 def _dates(condition: ColumnRange) -> tuple[datetime, datetime]:
-    """The first date of a window and the one after its last; where clocks change at midnight, there may be none."""
+    """The first date of a window and the date after its last; a change of the clocks may skip midnight itself."""
     dates = [condition.local(moment).date() for moment in (condition.start, condition.end)]
     before = [condition.local(moment - timedelta.resolution).date() for moment in (condition.start, condition.end)]
-    if any(one == other for one, other in zip(dates, before, strict=True)):
+    if any(at == just_before for at, just_before in zip(dates, before, strict=True)):
         start, end = condition.local(condition.start), condition.local(condition.end)
         raise ConfigurationError(
             f"the partition column {condition.column!r} is a date, but the partition reaches from {start} to {end} "
@@ -109,7 +109,7 @@ def _literal(moment: datetime, kind: IcebergType) -> str:
 
 
 def _value(text: str, field: NestedField) -> Any:
-    """What a partition key says about the column; each value has one spelling, or two keys would be one partition."""
+    """The column value of a partition key; each value has one spelling, or two keys would be one partition."""
     kind = field.field_type
     if isinstance(kind, StringType):
         return text
@@ -133,32 +133,32 @@ def _value(text: str, field: NestedField) -> Any:
 
 
 class Guard:
-    """Counts the rows outside of what is being replaced, as they come by."""
+    """Counts, batch by batch, the rows outside of the slice or filter being written."""
 
-    def __init__(self, condition: BooleanExpression | None, schema: Schema, words: str) -> None:
+    def __init__(self, condition: BooleanExpression | None, schema: Schema, description: str) -> None:
         self._inside = None if condition is None else matches(condition, schema)
-        self._words = words
+        self._description = description
         self._columns = [] if condition is None else columns_of(condition, schema)
         self.outside = 0
         self._examples: list[str] = []
 
     def check(self, batch: pa.RecordBatch) -> bool:
-        """Are all rows inside, so far?"""
+        """Were all rows so far inside?"""
         if self._inside is not None and len(batch):
             strays = pa.Table.from_batches([batch]).filter(pc.invert(self._inside))
             self.outside += len(strays)
             if len(strays) and len(self._examples) < _EXAMPLES:
-                self._remember(strays.select(self._columns).slice(0, 1000))
+                self._collect_examples(strays.select(self._columns).slice(0, 1000))
         return self.outside == 0
 
-    def _remember(self, strays: pa.Table) -> None:
+    def _collect_examples(self, strays: pa.Table) -> None:
         for row in strays.to_pylist():
             text = ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in row.items())
             if text not in self._examples and len(self._examples) < _EXAMPLES:
                 self._examples.append(text)
 
     def complete(self, inside: Iterable[pa.RecordBatch], identifier: TableIdentifier) -> Iterator[pa.RecordBatch]:
-        """The batches that are inside, and a refusal at their end if there were others."""
+        """Yield the batches that are inside; after the last one, raise if any row was outside."""
         yield from inside
         if self.outside:
             raise self._refusal(identifier)
@@ -166,6 +166,6 @@ class Guard:
     def _refusal(self, identifier: TableIdentifier) -> PartitionMismatchError:
         return PartitionMismatchError(
             f"{self.outside} {'row lies' if self.outside == 1 else 'rows lie'} outside the slice being written to "
-            f"'{identifier}' ({self._words}), with {'; '.join(self._examples)}; filter the data to its partition. "
-            f"Nothing was written"
+            f"'{identifier}' ({self._description}), with {'; '.join(self._examples)}; filter the data to its "
+            f"partition. Nothing was written"
         )

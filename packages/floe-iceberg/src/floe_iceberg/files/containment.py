@@ -1,8 +1,8 @@
-"""Does a file lie below a folder? One decision for everything that deletes.
+"""Does a file lie below a folder? Everything that deletes files decides it here.
 
 An address can be read in several ways: literally or with its percent-encoding decoded, with or without regard to case,
 with `..` resolved as text or by the file system. `is_inside` is true only where all readings agree, `may_overlap` and
-`file_key` are about whether any reading could. Deletion relies on the first, protection on the others.
+`file_key` cover every reading that is possible. Deletion relies on the first, protection on the others.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def _folder(folder: str) -> tuple[_Address, _Address]:
     return _parsed(folder, False), _parsed(folder, True)
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same(location: str, other: str) -> bool:
     """Is it certain that both are the same location?"""
-    return all(_is_equal(_parsed(one, decoded), _parsed(other, decoded)) for decoded in (False, True))
+    return all(_is_equal(_parsed(location, decoded), _parsed(other, decoded)) for decoded in (False, True))
 
 
-def may_overlap(one: str, other: str) -> bool:
-    """Could one of two locations be the other one, or lie below it, in any reading?"""
-    return may_be_below(one, other) or may_be_below(other, one)
+def may_overlap(location: str, other: str) -> bool:
+    """Could the locations be the same, or one lie below the other, in any reading?"""
+    return may_be_below(location, other) or may_be_below(other, location)
 
 
 def may_be_below(path: str, folder: str) -> bool:
@@ -111,10 +111,10 @@ def file_key(path: str) -> str:
 def file_keys(paths: Iterable[str]) -> dict[str, list[str]]:
     """Addresses by their `file_key`; a folder is resolved once."""
     folders: dict[str, str] = {}
-    found: dict[str, list[str]] = {}
+    by_key: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(_key(path, folders), []).append(path)
-    return found
+        by_key.setdefault(_key(path, folders), []).append(path)
+    return by_key
 
 
 def _key(path: str, folders: dict[str, str]) -> str:
@@ -210,9 +210,9 @@ def _is_prefix(folder: _Address, path: _Address) -> bool:
 
 
 def _is_root(folder: _Address) -> bool:
-    """The root of a disk contains everything, so it is the folder of no table."""
+    """The root of a file system contains everything, so it cannot be the folder of a table."""
     return not folder.parts and folder.store in _WITH_FOLDERS
 
 
-def _is_equal(one: _Address, other: _Address) -> bool:
-    return not one.doubtful and not other.doubtful and one == other
+def _is_equal(address: _Address, other: _Address) -> bool:
+    return not address.doubtful and not other.doubtful and address == other

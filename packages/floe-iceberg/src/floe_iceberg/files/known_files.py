@@ -1,4 +1,4 @@
-"""The files of one table, as far as they can be known: its manifests may be damaged, missing or hidden."""
+"""The known files of one table: its manifests may be damaged, missing or inaccessible."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from floe_iceberg.files.unreadable import is_hidden, is_lasting
 
 __all__ = ["PATHS", "KnownFiles", "advice", "read_files", "sends_files_elsewhere"]
 
-# Properties that send the files of a table to another location.
+# Properties that place files of a table outside of its location.
 PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-# Set when existing files are added to a table in place: they have no field ids.
-_ADDED = "schema.name-mapping.default"
+# Set when existing files, which have no field ids, are added to a table in place.
+_NAME_MAPPING = "schema.name-mapping.default"
 _ATTEMPTS = 3
 
 
@@ -25,8 +25,8 @@ def sends_files_elsewhere(properties: Iterable[str]) -> bool:
 
 
 def _may_have_strays(properties: Iterable[str]) -> bool:
-    """Do the properties show that files of the table may lie outside of its own location?"""
-    return _ADDED in properties or sends_files_elsewhere(properties)
+    """Do the properties show that files of the table may lie outside of its location?"""
+    return _NAME_MAPPING in properties or sends_files_elsewhere(properties)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class KnownFiles:
     complete: bool
 
 
-def read_files(load: Callable[[], Table], *, partly: bool) -> KnownFiles:
+def read_files(load: Callable[[], Table], *, allow_incomplete: bool) -> KnownFiles:
     """The files of the table that `load` loads; a failure is retried, because a snapshot may expire while it is read.
 
     A table whose manifests this user may not read is left out, like one that this user may not load. The files of
@@ -45,7 +45,7 @@ def read_files(load: Callable[[], Table], *, partly: bool) -> KnownFiles:
     manifest is an error.
 
     Args:
-        partly: Allow an incomplete result; otherwise every manifest that cannot be read is an error.
+        allow_incomplete: If false, every manifest that cannot be read is an error.
     """
     table: Table | None = None
     try:
@@ -54,9 +54,9 @@ def read_files(load: Callable[[], Table], *, partly: bool) -> KnownFiles:
                 table = load()
                 paths = present_files(table)
     except Exception as exc:
-        if partly and is_hidden(exc):
+        if allow_incomplete and is_hidden(exc):
             return KnownFiles(set(), complete=False)
-        if not partly or not is_lasting(exc) or table is None or _may_have_strays(table.properties):
+        if not allow_incomplete or not is_lasting(exc) or table is None or _may_have_strays(table.properties):
             raise
         return KnownFiles(present_files(table, skip_unreadable=True), complete=False)
     return KnownFiles(paths, complete=True)

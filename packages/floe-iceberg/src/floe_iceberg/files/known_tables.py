@@ -1,4 +1,4 @@
-"""The tables of a catalog as they were last loaded, their locations, and their files outside of these.
+"""The tables of a catalog as last loaded, their locations, and their files outside of these.
 
 How stale that may be:
 
@@ -36,7 +36,7 @@ from floe_iceberg.files.unreadable import is_hidden, is_lasting
 
 __all__ = ["KnownTables", "Place", "ReadTable", "Unreadable", "is_below"]
 
-_HOLDS_SECONDS = 300.0
+_VALID_SECONDS = 300.0
 # Tables are held until their files are read, up to this many snapshots in all: some have many megabytes of metadata.
 _HELD_SNAPSHOTS = 20_000
 
@@ -62,18 +62,18 @@ class Unreadable:
     place: Place | None
 
     @property
-    def stays(self) -> bool:
-        """Is the reason permanent? Then there is no more to learn than what the catalog has."""
+    def is_permanent(self) -> bool:
+        """Is the reason permanent? Then the entry in the catalog is all that can be known."""
         return is_lasting(self.reason)
 
     def may_share(self, table: Table) -> bool:
-        """Could it have files of this table, as far as the catalog can tell?
+        """Could it share files with this table, according to the catalog?
 
         A table that this user may not load is not checked; an overlap that the catalog shows counts all the same.
         """
         if self.place is None:
             return not is_hidden(self.reason)
-        if not self.stays or self.place.uuid == table.metadata.table_uuid:
+        if not self.is_permanent or self.place.uuid == table.metadata.table_uuid:
             return True
         return any(may_overlap(path, table.location()) for path in (self.place.location, *self.place.paths))
 
@@ -98,7 +98,7 @@ class ReadTable:
 
 
 @dataclass
-class _Seen:
+class _LoadedTable:
     """A table as it was loaded.
 
     Args:
@@ -111,7 +111,7 @@ class _Seen:
 
     version: str
     at: float
-    found: Place | Unreadable
+    result: Place | Unreadable
     table: Table | None = None
     strays: set[str] | None = None
     strays_until: float = math.inf
@@ -136,12 +136,12 @@ class KnownTables:
         self._read = read
         self._near: set[Identifier] = set()
         self._names: set[RowName] = set()
-        self._looked_at = -math.inf
-        self._seen: dict[RowName, _Seen] = {}
+        self._refreshed_at = -math.inf
+        self._seen: dict[RowName, _LoadedTable] = {}
         self._held = 0
 
-    def look(self, own: RowName, *, deleting: bool) -> tuple[list[Place], dict[RowName, Unreadable]]:
-        """The tables, and those that cannot be loaded with the reason.
+    def tables(self, own: RowName, *, deleting: bool) -> tuple[list[Place], dict[RowName, Unreadable]]:
+        """The tables that can be loaded, and those that cannot, with the reason.
 
         Args:
             own: The table in question.
@@ -149,56 +149,58 @@ class KnownTables:
         """
         versions = table_rows(self._catalog) if isinstance(self._catalog, SqlCatalog) else None
         if versions is None:
-            self._look_at_server(own, deleting=deleting)
+            self._refresh_from_server(own, deleting=deleting)
         else:
-            self._keep(versions)
+            self._forget_except(versions)
             for name, version in versions.items():
                 if name not in self._seen or self._seen[name].version != version:
-                    self._see(name, version)
-        found = {name: one.found for name, one in self._seen.items()}
-        passing = {name: one for name, one in found.items() if isinstance(one, Unreadable)}
-        for name, one in passing.items():
-            if versions is not None or not is_hidden(one.reason):  # the next query loads it again
+                    self._refresh(name, version)
+        results = {name: seen.result for name, seen in self._seen.items()}
+        unreadable = {name: result for name, result in results.items() if isinstance(result, Unreadable)}
+        for name, failed in unreadable.items():
+            if versions is not None or not is_hidden(failed.reason):  # the next query loads it again
                 del self._seen[name]
-        return [one for one in found.values() if isinstance(one, Place)], passing
+        return [result for result in results.values() if isinstance(result, Place)], unreadable
 
-    def _look_at_server(self, own: RowName, *, deleting: bool) -> None:
+    def _refresh_from_server(self, own: RowName, *, deleting: bool) -> None:
         now = time.monotonic()
-        afresh = deleting or now - self._looked_at > _HOLDS_SECONDS
+        is_stale = deleting or now - self._refreshed_at > _VALID_SECONDS
         namespace = own.name[:-1]
-        if afresh or (own not in self._names and namespace not in self._near):
+        if is_stale or (own not in self._names and namespace not in self._near):
             self._near.add(namespace)
             self._names = {RowName(tuple(name)) for name in self._list(self._near)}
-        self._keep(self._names)
+        self._forget_except(self._names)
         for name in self._names:
-            if name not in self._seen or (afresh and now - self._seen[name].at > _HOLDS_SECONDS):
-                self._see(name, None)
-        if afresh:  # a scan that takes long must not be stale as soon as it ends
-            self._looked_at = time.monotonic()
+            if name not in self._seen or (is_stale and now - self._seen[name].at > _VALID_SECONDS):
+                self._refresh(name, None)
+        if is_stale:  # counted from the end: a long scan must not be stale as soon as it ends
+            self._refreshed_at = time.monotonic()
 
-    def _keep(self, names: Collection[RowName]) -> None:
-        for name in [one for one in self._seen if one not in names]:
+    def _forget_except(self, names: Collection[RowName]) -> None:
+        for name in [name for name in self._seen if name not in names]:
             self._release(self._seen.pop(name))
-        for name in [one for one in list(self._read) if one not in names]:
+        for name in [name for name in list(self._read) if name not in names]:
             self._read.pop(name, None)
 
-    def _see(self, name: RowName, version: str | None) -> None:
+    def _refresh(self, name: RowName, version: str | None) -> None:
         """Load a table, unless it was read before and its row in the database is unchanged."""
         at, before = time.monotonic(), self._seen.pop(name, None)
         if before is not None:
             self._release(before)
         read = self._read.get(name)
         if read is not None and read.version == version:
-            self._seen[name] = _Seen(read.version, at, read.place, strays=read.strays)
+            self._seen[name] = _LoadedTable(read.version, at, read.place, strays=read.strays)
             return
         loaded = self._loaded(name)
         if loaded is None:
             return
         if isinstance(loaded, Exception):
-            self._seen[name] = _Seen(version or "", at, Unreadable(loaded, self._place_in_catalog(name, version)))
+            self._seen[name] = _LoadedTable(
+                version or "", at, Unreadable(loaded, self._place_in_catalog(name, version))
+            )
             return
         place = _place_of(name, loaded)
-        seen = self._seen[name] = _Seen(version or loaded.metadata_location, at, place)
+        seen = self._seen[name] = _LoadedTable(version or loaded.metadata_location, at, place)
         if read is not None and read.version == seen.version and read.place == place:
             seen.strays = read.strays
         else:
@@ -209,7 +211,7 @@ class KnownTables:
             seen.table = loaded
             self._held += len(loaded.metadata.snapshots)
 
-    def _release(self, seen: _Seen) -> Table | None:
+    def _release(self, seen: _LoadedTable) -> Table | None:
         table, seen.table = seen.table, None
         self._held -= 0 if table is None else len(table.metadata.snapshots)
         return table
@@ -243,10 +245,10 @@ class KnownTables:
         """The keys of the files of a table that do not lie below its own location."""
         seen = self._seen[place.name]
         if seen.strays is None or time.monotonic() > seen.strays_until:
-            location, found = file_key(place.location), self._files(place, self._release(seen))
-            seen.strays = {key for key in file_keys(found.paths) if not is_below(key, location)}
-            seen.strays_until = math.inf if found.complete else time.monotonic() + _HOLDS_SECONDS
-            if found.complete:
+            location, files = file_key(place.location), self._files(place, self._release(seen))
+            seen.strays = {key for key in file_keys(files.paths) if not is_below(key, location)}
+            seen.strays_until = math.inf if files.complete else time.monotonic() + _VALID_SECONDS
+            if files.complete:
                 self._read[place.name] = ReadTable(seen.version, place, seen.strays)
         return seen.strays
 
@@ -261,7 +263,7 @@ class KnownTables:
             return first.pop() if first else self._load(place.name)
 
         try:
-            return read_files(load, partly=place.name.catalog is None)
+            return read_files(load, allow_incomplete=place.name.catalog is None)
         except NoSuchTableError:
             return KnownFiles(set(), complete=True)
         except Exception as exc:
@@ -270,13 +272,13 @@ class KnownTables:
                 f"{advice(exc, place)}"
             ) from exc
 
-    def refuse_unknown(self, name: RowName, one: Unreadable) -> None:
-        """Refuse a table whose files are unknown: the failure is transient, or a server does not show what it had."""
-        has_previous = isinstance(self._catalog, SqlCatalog) and one.stays
-        if not has_previous and not is_hidden(one.reason):
+    def refuse_unknown(self, name: RowName, failed: Unreadable) -> None:
+        """Refuse a table whose files are unknown: the failure is transient, or its earlier metadata is unavailable."""
+        has_previous = isinstance(self._catalog, SqlCatalog) and failed.is_permanent
+        if not has_previous and not is_hidden(failed.reason):
             raise FloeStorageError(
                 f"the files of '{name}' are unknown, because it cannot be loaded, and must not be deleted as those of "
-                f"another table: {one.reason}. Nothing was deleted; {advice(one.reason, name)}"
+                f"another table: {failed.reason}. Nothing was deleted; {advice(failed.reason, name)}"
             )
 
     def files_before(self, name: RowName) -> set[str]:
@@ -297,5 +299,5 @@ class KnownTables:
 
 
 def is_below(key: str, folder: str) -> bool:
-    """Compares keys of `file_key`, so it covers every reading of the two addresses."""
+    """Compares keys of `file_key`, which cover every reading of an address."""
     return key == folder or key.startswith(f"{folder.rstrip('/')}/")

@@ -23,7 +23,7 @@ _HINT = "version-hint.text"
 
 @dataclass(frozen=True)
 class Listed:
-    """One file."""
+    """Size and last modification of a file."""
 
     size: int
     modified: datetime
@@ -36,7 +36,7 @@ def location_of(table: Table) -> str:
 def list_files(table: Table, identifier: TableIdentifier, folder: str | None = None) -> dict[str, Listed]:
     """Every file below the table's location, or below another folder of it, by its canonical path.
 
-    Without the checksums that Hadoop keeps beside local files, as `.name.crc`: they come and go with the file.
+    Without the checksums that Hadoop keeps beside local files, as `.name.crc`: it deletes them with the file.
     """
     if not isinstance(table.io, PyArrowFileIO):
         raise ConfigurationError(
@@ -45,15 +45,15 @@ def list_files(table: Table, identifier: TableIdentifier, folder: str | None = N
         )
     scheme, netloc, path = PyArrowFileIO.parse_location(folder or table.location())
     with translated("list_files", identifier):
-        found = table.io.fs_by_scheme(scheme, netloc).get_file_info(
+        entries = table.io.fs_by_scheme(scheme, netloc).get_file_info(
             FileSelector(path, allow_not_found=True, recursive=True)
         )
     return {
-        (canonical(one.path) if scheme == "file" else one.path): Listed(
-            one.size or 0, one.mtime or datetime.now(timezone.utc)
+        (canonical(entry.path) if scheme == "file" else entry.path): Listed(
+            entry.size or 0, entry.mtime or datetime.now(timezone.utc)
         )
-        for one in found
-        if one.type is FileType.File and not (one.base_name.startswith(".") and one.base_name.endswith(".crc"))
+        for entry in entries
+        if entry.type is FileType.File and not (entry.base_name.startswith(".") and entry.base_name.endswith(".crc"))
     }
 
 

@@ -1,4 +1,4 @@
-"""Earlier metadata files, which a commit deletes: only the table's own that nothing else uses.
+"""Deletion of earlier metadata files by a commit: only of the table's own, and only if nothing else uses them.
 
 Each commit writes a metadata file with the whole history, so that they add up to far more than the data of a table with
 many small commits. Those that fall off the metadata log (`write.metadata.previous-versions-max`, 100) are deleted if
@@ -40,7 +40,7 @@ def dropped_from_log(base: TableMetadata, metadata: TableMetadata) -> set[str]:
 
 
 def deletable(catalog: SqlCatalog, metadata: TableMetadata, files: Iterable[str]) -> set[str]:
-    """Those that are certainly the table's own metadata, and that no row of the database references.
+    """The files that are certainly the table's own metadata, and that no row of the database references.
 
     The first one stays if nothing else shows when the table began.
     """
@@ -70,7 +70,7 @@ def _referenced(catalog: SqlCatalog, files: set[str]) -> set[str]:
                 log = load_row(catalog, row).metadata.metadata_log
             except Exception:  # noqa: BLE001 - its references are unknown, so nothing is deleted
                 return files
-            used |= keys.keys() & file_keys(one.metadata_file for one in log).keys()
+            used |= keys.keys() & file_keys(entry.metadata_file for entry in log).keys()
     return {path for key in used for path in keys[key]}
 
 
@@ -82,11 +82,12 @@ def refuse_foreign_log(table: Table, identifier: TableIdentifier) -> None:
     metadata = table.metadata
     if not _deletes_metadata(metadata, by_default=TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED_DEFAULT):
         return
-    foreign = [one.metadata_file for one in metadata.metadata_log if not is_metadata_file(one.metadata_file, metadata)]
+    log = [entry.metadata_file for entry in metadata.metadata_log]
+    foreign = [path for path in log if not is_metadata_file(path, metadata)]
     if isinstance(table.catalog, SqlCatalog) and not foreign:
-        log = {one.metadata_file for one in metadata.metadata_log}
-        keys = file_keys(log)
-        others = file_keys({one for one in table_rows(table.catalog).values() if one}).keys() & keys.keys()
+        keys = file_keys(set(log))
+        newest = {location for location in table_rows(table.catalog).values() if location}
+        others = file_keys(newest).keys() & keys.keys()
         foreign = [path for key in others for path in keys[key]]
     if foreign:
         raise FloeStorageError(

@@ -43,11 +43,11 @@ class Neighbours:
         A table whose files are gone, or that this user may not see, is not taken for its twin.
         """
         others, unreadable = self._others(identifier)
-        for name, one in unreadable.items():
-            if name.catalog is None and not is_missing(one.reason) and one.may_share(table):
+        for name, failed in unreadable.items():
+            if name.catalog is None and not is_missing(failed.reason) and failed.may_share(table):
                 raise FloeStorageError(
                     f"it is unknown whether '{name}' is the same table as '{identifier}', because it cannot be "
-                    f"loaded: {one.reason}. Nothing was deleted; {advice(one.reason, name)}"
+                    f"loaded: {failed.reason}. Nothing was deleted; {advice(failed.reason, name)}"
                 )
         for other in others:
             if other.uuid == table.metadata.table_uuid:
@@ -58,7 +58,7 @@ class Neighbours:
 
     def refuse_used(self, identifier: TableIdentifier, files: Callable[[], Iterable[str]]) -> None:
         """Refuse files that a table of another catalog in the database uses too, such as one added to both."""
-        others = [one for one in self._others(identifier)[0] if one.name.catalog is not None]
+        others = [place for place in self._others(identifier)[0] if place.name.catalog is not None]
         paths = file_keys(files()) if others else {}
         for other in others:
             for key in self._shared(other, paths):
@@ -69,23 +69,23 @@ class Neighbours:
 
     def refuse_unreadable(self, identifier: TableIdentifier) -> None:
         """Refuse while a table of another catalog cannot be loaded: it may use files of this one."""
-        for name, one in self._others(identifier)[1].items():
+        for name, failed in self._others(identifier)[1].items():
             if name.catalog is not None:
                 raise FloeStorageError(
                     f"'{name}' in the same database cannot be loaded, so it is not known whether it uses files of "
-                    f"'{identifier}': {one.reason}. Nothing was deleted; give Floe access to that table, or "
+                    f"'{identifier}': {failed.reason}. Nothing was deleted; give Floe access to that table, or "
                     f"drop its row from the catalog that owns it"
                 )
 
     def refuse_below(self, table: Table, identifier: TableIdentifier) -> None:
         """Refuse a location with files of another table in or below it: they would look like orphans."""
         others, unreadable = self._others(identifier)
-        for name, one in unreadable.items():
-            if name.catalog is not None or one.may_share(table):
+        for name, failed in unreadable.items():
+            if name.catalog is not None or failed.may_share(table):
                 raise FloeStorageError(
                     f"'{name}' cannot be loaded, and its files must not be taken for orphans of '{identifier}': "
-                    f"{type(one.reason).__name__}: {one.reason}. Nothing was deleted; "
-                    f"{advice(one.reason, name)}"
+                    f"{type(failed.reason).__name__}: {failed.reason}. Nothing was deleted; "
+                    f"{advice(failed.reason, name)}"
                 )
         for other in others:
             if any(may_be_below(path, table.location()) for path in (other.location, *other.paths)):
@@ -97,7 +97,7 @@ class Neighbours:
     def references(
         self, identifier: TableIdentifier, files: Iterable[str], *, planning: bool = False
     ) -> dict[str, str]:
-        """Those of these files that another table references, each with the name of that table.
+        """The files that another table references too, each with the name of that table.
 
         A table that this user may not load is not checked. A damaged table is checked by its previous metadata, if the
         catalog is a database. Any other table that cannot be loaded is an error.
@@ -109,17 +109,17 @@ class Neighbours:
         if not paths:
             return {}
         others, unreadable = self._others(identifier, deleting=not planning)
-        found = {key: str(other) for other in others for key in self._shared(other, paths)}
-        for name, one in unreadable.items():
-            self._tables.refuse_unknown(name, one)
-            found |= {key: str(name) for key in self._tables.files_before(name) & paths.keys()}
-        return {path: name for key, name in found.items() for path in paths[key]}
+        users = {key: str(other) for other in others for key in self._shared(other, paths)}
+        for name, failed in unreadable.items():
+            self._tables.refuse_unknown(name, failed)
+            users |= {key: str(name) for key in self._tables.files_before(name) & paths.keys()}
+        return {path: name for key, name in users.items() for path in paths[key]}
 
     def refuse_unknown(self, identifier: TableIdentifier) -> None:
-        """Refuse whatever `references` would refuse for any file."""
+        """Raise the errors that `references` would raise for any file."""
         others, unreadable = self._others(identifier)
-        for name, one in unreadable.items():
-            self._tables.refuse_unknown(name, one)
+        for name, failed in unreadable.items():
+            self._tables.refuse_unknown(name, failed)
             self._tables.files_before(name)
         for other in others:
             self._tables.strays(other)
@@ -130,13 +130,13 @@ class Neighbours:
         inside = {key for key in keys if is_below(key, location)}
         if not inside:
             return self._tables.strays(other) & keys.keys()
-        found = self._tables.files(other)
+        files = self._tables.files(other)
         # The files of a manifest that cannot be read are unknown: any file there may be one of them.
-        return (set(file_keys(found.paths)) & keys.keys()) | (set() if found.complete else inside)
+        return (set(file_keys(files.paths)) & keys.keys()) | (set() if files.complete else inside)
 
     def _others(
         self, identifier: TableIdentifier, *, deleting: bool = False
     ) -> tuple[list[Place], dict[RowName, Unreadable]]:
         own = RowName((*identifier.namespace, identifier.name))
-        places, unreadable = self._tables.look(own, deleting=deleting)
+        places, unreadable = self._tables.tables(own, deleting=deleting)
         return [place for place in places if place.name != own], unreadable

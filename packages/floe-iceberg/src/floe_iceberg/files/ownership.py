@@ -75,7 +75,7 @@ class Homes:
 
 
 def _is_opened_by(location: str, vended: Mapping[str, object]) -> bool:
-    """Does the server vend the credentials for these files? They open nothing that it could not delete itself.
+    """Does the server vend the credentials for these files? They grant no access that the server lacks itself.
 
     Never on this machine's disk, nor where the project's own credentials would be used.
     """
@@ -90,14 +90,14 @@ def owned_location(declared: str, root: Path) -> str:
 
 def metadata_folders(metadata: TableMetadata) -> tuple[str, ...]:
     """The folders of the table's metadata that are below its own location."""
-    asked = metadata.properties.get(_METADATA_PATH)
+    configured = metadata.properties.get(_METADATA_PATH)
     own = f"{metadata.location.rstrip('/')}/metadata"
-    return (own, asked) if asked and is_inside(asked, metadata.location) else (own,)
+    return (own, configured) if configured and is_inside(configured, metadata.location) else (own,)
 
 
 @dataclass(frozen=True)
 class Belongings:
-    """The rule for the files of one table.
+    """Decides which files are the table's own.
 
     Args:
         referenced: Files that other tables reference, each with the name of one of them.
@@ -110,7 +110,7 @@ class Belongings:
     def kept(self, files: Iterable[str]) -> tuple[KeptFile, ...]:
         """The files that must not be deleted, with the reason.
 
-        A file that is kept under one address is kept under every other one that the table has for it.
+        A file that is kept under one address is kept under all addresses that the table has for it.
         """
         problem = self.homes.problem(self.table)
         reasons = {path: problem or self.reason(path) for path in sorted(files)}
@@ -118,7 +118,7 @@ class Belongings:
         if kept and len(kept) < len(reasons):
             for paths in file_keys(reasons).values():
                 first = next((path for path in paths if path in kept), None)
-                kept |= {} if first is None else {one: kept.get(one) or kept[first] for one in paths}
+                kept |= {} if first is None else {path: kept.get(path) or kept[first] for path in paths}
         return tuple(KeptFile(path=path, reason=reason) for path, reason in sorted(kept.items()))
 
     def reason(self, path: str) -> str:
@@ -135,22 +135,22 @@ class Belongings:
             return "it is reached through a link"
         if not has_file_type(name) or (path in self._statistics and not is_statistics_name(name)):
             return "its name is not one that Iceberg gives to files of a table"
-        if name.endswith((".json", ".gz")) and not any(is_inside(path, one) for one in self.metadata_folders()):
+        if name.endswith((".json", ".gz")) and not any(is_inside(path, folder) for folder in self.metadata_folders()):
             return "it is named like a metadata file, but lies outside of the table's metadata folder"
         return ""
 
     def _is_declared(self, path: str, name: str) -> bool:
         """Is it a writer's file in a location that floe.yaml declares, as for a table with write.data.path?"""
-        places = [
-            one for one in self.homes.owned if is_inside(path, one) and _is_really_inside(path, one, self._resolved)
-        ]
-        return bool(places) and is_writer_name(name, in_metadata=False)
+        declared = any(
+            is_inside(path, place) and _is_really_inside(path, place, self._resolved) for place in self.homes.owned
+        )
+        return declared and is_writer_name(name, in_metadata=False)
 
     def orphan_reason(self, path: str) -> str:
         """Why an unreferenced file below the location is not taken for an orphan; empty if it is one."""
         name = path.rpartition("/")[2]
-        in_metadata = any(is_inside(path, one) for one in self.metadata_folders())
-        if not in_metadata and not any(is_inside(path, one) for one in self._data_folders()):
+        in_metadata = any(is_inside(path, folder) for folder in self.metadata_folders())
+        if not in_metadata and not any(is_inside(path, folder) for folder in self._data_folders()):
             return "it lies outside of the table's data and metadata folders"
         if not is_writer_name(name, in_metadata=in_metadata):
             return "no Iceberg writer gives such a name"
@@ -168,18 +168,19 @@ class Belongings:
 
     def _data_folders(self) -> tuple[str, ...]:
         location = self.table.location()
-        asked = (self.table.properties.get(key) for key in _DATA_PATHS)
-        return (f"{location.rstrip('/')}/data", *(one for one in asked if one and is_inside(one, location)))
+        configured = (self.table.properties.get(key) for key in _DATA_PATHS)
+        inside = (folder for folder in configured if folder and is_inside(folder, location))
+        return (f"{location.rstrip('/')}/data", *inside)
 
     @cached_property
     def _statistics(self) -> set[str]:
         metadata = self.table.metadata
-        return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+        return {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
 
 
 def is_metadata_file(path: str, metadata: TableMetadata) -> bool:
     """Is it certainly one of the table's own metadata files, by its folder and name?"""
-    within = any(is_inside(path, one) and _is_really_inside(path, one) for one in metadata_folders(metadata))
+    within = any(is_inside(path, folder) and _is_really_inside(path, folder) for folder in metadata_folders(metadata))
     return within and not _CUT_OFF.match(path) and is_metadata_name(path.rpartition("/")[2])
 
 

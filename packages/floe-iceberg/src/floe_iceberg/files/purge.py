@@ -85,10 +85,10 @@ def finish_purge(io: FileIO, files: Iterable[str], identifier: TableIdentifier |
 def undeleted(io: FileIO, files: Iterable[str]) -> dict[str, str]:
     """Delete files; returns those that still exist, with the reason."""
     paths = sorted(files)
-    return {path: reason for path, reason in zip(paths, _in_parallel(io, paths), strict=True) if reason}
+    return {path: reason for path, reason in zip(paths, _delete_in_parallel(io, paths), strict=True) if reason}
 
 
-def _in_parallel(io: FileIO, paths: list[str]) -> Iterable[str]:
+def _delete_in_parallel(io: FileIO, paths: list[str]) -> Iterable[str]:
     """For each path, why its file still exists; empty if it is gone."""
 
     def delete(path: str) -> str:

@@ -61,12 +61,12 @@ def files_by_kind(
     metadata = table.metadata
     earlier = (entry.metadata_file for entry in metadata.metadata_log)
     reached = dict.fromkeys((table.metadata_location, *earlier), FileKind.METADATA)
-    skips = is_lasting if skip_unreadable else _nothing
+    skips = is_lasting if skip_unreadable else _skip_none
     _follow(table.io, metadata, reached, skips=skips, removed=False, known=known)
     return reached
 
 
-def _nothing(_exc: Exception) -> bool:
+def _skip_none(_exc: Exception) -> bool:
     return False
 
 
@@ -78,7 +78,7 @@ def reached_files(table: Table) -> set[str]:
     """
     io = table.io
     reached = {table.metadata_location: FileKind.METADATA}
-    _follow(io, table.metadata, reached, skips=_nothing)
+    _follow(io, table.metadata, reached, skips=_skip_none)
     for entry in table.metadata.metadata_log:
         reached[entry.metadata_file] = FileKind.METADATA
         if is_metadata_file(entry.metadata_file, table.metadata):
@@ -113,9 +113,9 @@ def _follow(
     statistics = (file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics))
     reached.update(dict.fromkeys(statistics, FileKind.STATISTICS))
     manifests: dict[str, ManifestFile] = {}
-    for snapshot in (one for one in metadata.snapshots if one.manifest_list not in reached):
-        found = _read(partial(snapshot.manifests, io), skips=skips)
-        manifests.update({one.manifest_path: one for one in found if one.manifest_path not in reached})
+    for snapshot in (snapshot for snapshot in metadata.snapshots if snapshot.manifest_list not in reached):
+        listed = _read(partial(snapshot.manifests, io), skips=skips)
+        manifests.update({file.manifest_path: file for file in listed if file.manifest_path not in reached})
         reached[snapshot.manifest_list] = FileKind.MANIFEST_LIST
     reached.update(dict.fromkeys(manifests, FileKind.MANIFEST))
     entries = known if known is not None else {}
@@ -124,8 +124,8 @@ def _follow(
         if manifest.manifest_path in entries:
             return entries[manifest.manifest_path]
         # The files of entries that a commit removed exist until the snapshot before it expires.
-        found = _read(partial(manifest.fetch_manifest_entry, io, discard_deleted=not removed), skips=skips)
-        return tuple(entry.data_file.file_path for entry in found)
+        present = _read(partial(manifest.fetch_manifest_entry, io, discard_deleted=not removed), skips=skips)
+        return tuple(entry.data_file.file_path for entry in present)
 
     for manifest, files in zip(
         manifests.values(), ExecutorFactory.get_or_create().map(paths, manifests.values()), strict=True

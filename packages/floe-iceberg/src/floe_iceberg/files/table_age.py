@@ -22,7 +22,7 @@ __all__ = ["CREATED", "Beginning", "beginning", "is_witness", "record_of_beginni
 
 # Set by Floe on the tables that it creates, and with the first lease on others; in milliseconds since 1970.
 CREATED = "floe.created-ms"
-# At most this many earlier metadata files are read to find out whose they are.
+# At most this many metadata files are read to find one of the table's own.
 _READ = 10
 _LATEST_MS = 253_402_300_799_000  # the end of the calendar: a property can have any value
 _MOMENT = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -38,16 +38,17 @@ class Beginning:
 
 
 def beginning(table: Table, files: Mapping[str, datetime]) -> Beginning:
-    """By the table's property, its history, and its earliest metadata file in the store.
+    """The earliest of the table's property, its history, and its own metadata files in the store.
 
-    History is truncated after some versions, so the store is searched too, for a metadata file that is the table's own.
+    The store is searched because the history is truncated after some versions.
 
     Args:
         files: The files below the table's location, each with its last modification.
     """
     metadata = table.metadata
     created = _created_ms(metadata)
-    known = [one.timestamp_ms for one in metadata.metadata_log] + [one.timestamp_ms for one in metadata.snapshots]
+    known = [entry.timestamp_ms for entry in metadata.metadata_log]
+    known += [snapshot.timestamp_ms for snapshot in metadata.snapshots]
     first_ms = min(known, default=metadata.last_updated_ms)
     first_ms = min(max(first_ms, 0), _LATEST_MS, *(() if created is None else (created,)))
     first = datetime.fromtimestamp(first_ms / 1000, timezone.utc)
@@ -76,8 +77,8 @@ def record_of_beginning(table: Table, identifier: TableIdentifier) -> dict[str, 
     try:
         for folder in metadata_folders(table.metadata):
             place = canonical(folder)
-            for path, one in list_files(table, identifier, folder).items():
-                files[f"{folder.rstrip('/')}/{path[len(place) :].lstrip('/')}"] = one.modified
+            for path, file in list_files(table, identifier, folder).items():
+                files[f"{folder.rstrip('/')}/{path[len(place) :].lstrip('/')}"] = file.modified
     except (FloeError, OSError):  # the step that needs it reports the error
         return {}
     return {CREATED: str(max(0, int(beginning(table, files).moment.timestamp() * 1000)))}

@@ -1,4 +1,4 @@
-"""The names that Iceberg's writers give to their files; a file of any other name is not taken for one of theirs."""
+"""The names that Iceberg's writers give to their files; a file with any other name is not considered theirs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def expire_metadata(table: Table, going: Expiring) -> None:
     }
     counted = (statistics.snapshot_id for statistics in table.metadata.partition_statistics)
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name) for name in sorted(going.refs)]
-    updates += [RemovePartitionStatisticsUpdate(snapshot_id=one) for one in counted if one in going.snapshots]
+    updates += [RemovePartitionStatisticsUpdate(snapshot_id=id_) for id_ in counted if id_ in going.snapshots]
     if going.snapshots:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=sorted(going.snapshots)))
     commit_refs(table, refs, updates)
@@ -69,13 +69,13 @@ def delete_own(
     Files are compared by `file_key`: two snapshots may name the same file by different addresses.
     """
     still = file_keys(files_by_kind(after, known=known)).keys()
-    stays = still | file_keys(one.path for one in foreign).keys()
+    stays = still | file_keys(file.path for file in foreign).keys()
     leaving = _without_metadata(files_by_kind(before, known=known))
     gone = (path for key, paths in file_keys(leaving).items() if key not in stays for path in paths)
     own = {path: leaving[path] for path in {canonical(path): path for path in gone}.values()}  # each file once
     failed = undeleted(after.io, own)
-    left = [KeptFile(path=path, reason=f"it could not be deleted: {why}") for path, why in failed.items()]
-    spared = [one for one in foreign if file_key(one.path) not in still]
+    left = [KeptFile(path=path, reason=f"it could not be deleted: {reason}") for path, reason in failed.items()]
+    spared = [file for file in foreign if file_key(file.path) not in still]
     return {path: kind for path, kind in own.items() if path not in failed}, (*spared, *left)
 
 

@@ -54,7 +54,7 @@ class TableFacts:
     delete_files: int = 0
     deleted_rows: int = 0
     manifests: int = 0
-    few_manifests: int = 0  # as many would suffice
+    few_manifests: int = 0  # the number that would suffice
     snapshots: int = 0
     tags: int = 0
     branches: int = 0
@@ -105,13 +105,13 @@ class _Group:
     newest_delete: int = -1
 
     def worth(self, policy: CompactPolicy) -> list[int]:
-        """The files to compact: large ones, small ones if fewer come of them, or all if deletes apply to them."""
+        """Sizes of the files to compact: large files, small files if fewer result, or all if deletes apply to them."""
         target = policy.target_file_size
         if self.newest_delete >= self.oldest:  # a delete that is older than all files removes nothing
             return self.sizes
         small = [size for size in self.sizes if size < target * _TOO_SMALL]
         large = [
-            size for place, size in enumerate(self.sizes) if size > target * _TOO_LARGE and place not in self.whole
+            size for index, size in enumerate(self.sizes) if size > target * _TOO_LARGE and index not in self.whole
         ]
         odd = small + large
         if large:
@@ -121,7 +121,7 @@ class _Group:
 
 
 def _files_of(size: int, target: int) -> int:
-    """How many files Iceberg makes of so many bytes: two of 0.7 targets would become two of 0.7 again, every time."""
+    """How many files Iceberg writes for this size: two files of 0.7 targets would become two of 0.7 targets again."""
     whole = max(1, size // target)
     rest = size - whole * target
     return whole + 1 if rest > target * _TOO_SMALL or size / whole > target * _STRETCHED else whole
@@ -141,18 +141,18 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
         "snapshots": len(metadata.snapshots),
         "tags": sum(ref.snapshot_ref_type.value == "tag" for ref in refs),
         "branches": sum(ref.snapshot_ref_type.value == "branch" for ref in refs),
-        "oldest_snapshot": _moment(min((one.timestamp_ms for one in metadata.snapshots), default=None)),
+        "oldest_snapshot": _moment(min((snapshot.timestamp_ms for snapshot in metadata.snapshots), default=None)),
         "last_write": _last_write(table),
         "last_maintenance": _last_maintenance(table),
         "expiring": expiring(metadata, older_than_ms=older_than_ms, keep_last=policy.expire.keep_last, now_ms=now_ms),
         "held_by": None,
-        "has_statistics": metadata.current_snapshot_id in {one.snapshot_id for one in metadata.statistics},
+        "has_statistics": metadata.current_snapshot_id in {file.snapshot_id for file in metadata.statistics},
         "shares_files": is_shared(table),
         "disorder": disorder(metadata),
         "stamped_ahead": _moment(latest_ms(metadata)) if latest_ms(metadata) - now_ms > GRACE_MS else None,
     }
-    asked_ms = to_ms(now - policy.expire.older_than)
-    if cursor is not None and cursor[1] < asked_ms:
+    requested_ms = to_ms(now - policy.expire.older_than)
+    if cursor is not None and cursor[1] < requested_ms:
         history["held_by"] = (cursor[0], _moment(cursor[1]))
     head = table.current_snapshot()
     if head is None:
@@ -161,17 +161,17 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
     if known is not None and known.snapshot_id == head.snapshot_id:
         return replace(known, **history)  # type: ignore[arg-type]
     manifests = head.manifests(table.io)
-    return TableFacts(**history, **_of_files(table, manifests, policy.compact))  # type: ignore[arg-type]
+    return TableFacts(**history, **_file_facts(table, manifests, policy.compact))  # type: ignore[arg-type]
 
 
 def cutoff_ms(table: Table, policy: MaintenancePolicy, now: datetime) -> int:
-    """Snapshots older than this may expire: by the policy, and not past what a consumer still has to read."""
-    asked = to_ms(now - policy.expire.older_than)
+    """Snapshots older than this may expire: by the policy, but none that a consumer still has to read."""
+    requested = to_ms(now - policy.expire.older_than)
     cursor = held_by_cursor(table.metadata)
-    return asked if cursor is None else min(asked, cursor[1])
+    return requested if cursor is None else min(requested, cursor[1])
 
 
-def _of_files(table: Table, manifests: list[ManifestFile], policy: CompactPolicy) -> dict[str, int | float]:
+def _file_facts(table: Table, manifests: list[ManifestFile], policy: CompactPolicy) -> dict[str, int | float]:
     groups: dict[str, _Group] = defaultdict(_Group)
     rows = deleted = deletes = 0
     read = ExecutorFactory.get_or_create().map(_reader(table.io), manifests)
@@ -179,20 +179,20 @@ def _of_files(table: Table, manifests: list[ManifestFile], policy: CompactPolicy
         # Iceberg groups all files of earlier partition specs together, whatever their partition.
         is_present = manifest.partition_spec_id == table.metadata.default_spec_id
         for entry in entries:
-            one, number = entry.data_file, entry.sequence_number or 0
-            group = groups[str(one.partition) if is_present else ""]
-            if one.content is DataFileContent.DATA:
-                if one.record_count <= _LEAST_ROWS:
+            file, number = entry.data_file, entry.sequence_number or 0
+            group = groups[str(file.partition) if is_present else ""]
+            if file.content is DataFileContent.DATA:
+                if file.record_count <= _LEAST_ROWS:
                     group.whole.add(len(group.sizes))
-                group.sizes.append(one.file_size_in_bytes)
+                group.sizes.append(file.file_size_in_bytes)
                 group.oldest = min(group.oldest, number)
-                rows += one.record_count
+                rows += file.record_count
             else:
                 group.newest_delete = max(group.newest_delete, number)
                 deletes += 1
-                deleted += one.record_count
+                deleted += file.record_count
     sizes = [size for group in groups.values() for size in group.sizes]
-    worth = [found for group in groups.values() if (found := group.worth(policy))]
+    compactable = [chosen for group in groups.values() if (chosen := group.worth(policy))]
     by_partition = [sum(group.sizes) for group in groups.values() if group.sizes]
     return {
         "rows": rows,
@@ -200,18 +200,18 @@ def _of_files(table: Table, manifests: list[ManifestFile], policy: CompactPolicy
         "bytes": sum(sizes),
         "partitions": len(by_partition),
         "small_files": sum(size < policy.target_file_size * _TOO_SMALL for size in sizes),
-        "compactable_files": sum(map(len, worth)),
-        "compactable_bytes": sum(map(sum, worth)),
-        "compactable_partitions": len(worth),
+        "compactable_files": sum(map(len, compactable)),
+        "compactable_bytes": sum(map(sum, compactable)),
+        "compactable_partitions": len(compactable),
         "skew": max(by_partition) / max(1.0, statistics.median(by_partition)) if by_partition else 1.0,
         "delete_files": deletes,
         "deleted_rows": deleted,
         "manifests": len(manifests),
-        "few_manifests": _few(table, manifests),
+        "few_manifests": _sufficient_manifests(table, manifests),
     }
 
 
-def _few(table: Table, manifests: list[ManifestFile]) -> int:
+def _sufficient_manifests(table: Table, manifests: list[ManifestFile]) -> int:
     """How many manifests would suffice: each has files of one partition spec, and either data or delete files."""
     configured = table.properties.get("commit.manifest.target-size-bytes", "")
     target = int(configured) if configured.isdecimal() and int(configured) > 0 else _MANIFEST_BYTES
@@ -226,19 +226,19 @@ def _reader(io: FileIO) -> Callable[[ManifestFile], list[ManifestEntry]]:
 
 
 def _last_write(table: Table) -> datetime | None:
-    for one in ancestors_of(table.current_snapshot(), table.metadata):
-        if one.summary is None or one.summary.operation is not Operation.REPLACE:
-            return _moment(one.timestamp_ms)
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
+            return _moment(snapshot.timestamp_ms)
     return None
 
 
 def _last_maintenance(table: Table) -> datetime | None:
     recorded = table.properties.get(LAST_MAINTENANCE)
     try:
-        found = datetime.fromisoformat(recorded) if recorded else None
+        moment = datetime.fromisoformat(recorded) if recorded else None
     except ValueError:
         return None
-    return found.replace(tzinfo=timezone.utc) if found is not None and found.tzinfo is None else found
+    return moment.replace(tzinfo=timezone.utc) if moment is not None and moment.tzinfo is None else moment
 
 
 def _moment(milliseconds: int | None) -> datetime | None:
@@ -247,7 +247,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Finding]:
     """The problems of the table, worst first; empty if it is healthy."""
-    found = _of_clocks(name, facts)
+    found = _clock_findings(name, facts)
     if not policy.enabled:
         return found  # maintenance is switched off for this table
     maintain = f"floe maintain run --table {name} --only"
@@ -310,7 +310,7 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
     return sorted(found, key=lambda finding: order.index(finding.light))
 
 
-def _of_clocks(name: str, facts: TableFacts) -> list[Finding]:
+def _clock_findings(name: str, facts: TableFacts) -> list[Finding]:
     """Problems with timestamps that a wrong clock left behind."""
     found: list[Finding] = []
     if facts.disorder is not None:

@@ -1,6 +1,6 @@
-"""Leases: one maintenance at a time per table, visible to others. A lease expires by itself if its holder is gone.
+"""Leases: one maintenance at a time per table, visible to other processes. A lease expires if its holder is gone.
 
-Creating a tag asserts that it does not exist, and nothing else in Iceberg asserts as much: setting a property does not.
+Creating a tag asserts that it does not exist. No other update in Iceberg asserts absence: setting a property does not.
 So a lease is two tags. One has a fixed name: the process that creates it holds the lease. The name of the other one
 has the holder and the expiry time; it is unique, so that renewing, releasing and taking over an expired lease each
 assert that the lease is still the one that was read.
@@ -85,19 +85,19 @@ def is_lease(ref: str) -> bool:
 def holder_of(table: Table) -> Holder | None:
     """The holder of a table's lease, expired or not."""
     for tag in table.metadata.refs:
-        named = _NAMED.fullmatch(tag)
-        if named:
-            return Holder(tag, int(named[1]), named[2])
+        match = _NAMED.fullmatch(tag)
+        if match:
+            return Holder(tag, int(match[1]), match[2])
     return None
 
 
 def refuse_held(table: Table, identifier: TableIdentifier, now: float) -> None:
     """Raise LeaseHeldError if the lease is held at `now`, in seconds since 1970."""
-    there = holder_of(table)
-    if there is not None and there.until_ms > now * 1000:
+    holder = holder_of(table)
+    if holder is not None and holder.until_ms > now * 1000:
         raise LeaseHeldError(
-            f"'{identifier}' is being maintained by {there.name}, until "
-            f"{there.until.isoformat(timespec='seconds')} at the latest unless it renews its lease; if it failed or "
+            f"'{identifier}' is being maintained by {holder.name}, until "
+            f"{holder.until.isoformat(timespec='seconds')} at the latest unless it renews its lease; if it failed or "
             f"was killed, run: floe maintain release {identifier}"
         )
 
@@ -112,16 +112,16 @@ def release(manager: Tables, identifier: TableIdentifier, *, force: bool = False
     """
     first: list[str] | None = None  # the tags of the lease as they were first read
     name: str | None = None
-    for attempt in _patiently():
+    for attempt in _retrying():
         with attempt, translated("release_lease", identifier):
             table = manager.load_table(identifier)
-            there = holder_of(table)
+            holder = holder_of(table)
             left = sorted(tag for tag, ref in table.metadata.refs.items() if is_lease(tag) and _is_tag(ref))
             if not left:
                 return name
-            if there is not None and not force and _runs_here(there.name):
+            if holder is not None and not force and _runs_here(holder.name):
                 raise LeaseHeldError(
-                    f"the lease on '{identifier}' was not released: its holder {there.name} is a process that runs on "
+                    f"the lease on '{identifier}' was not released: its holder {holder.name} is a process that runs on "
                     f"this machine; stop it. If that process is not a maintenance of Floe (process ids are reused), "
                     f"release the lease with --force (force=True)"
                 )
@@ -131,7 +131,7 @@ def release(manager: Tables, identifier: TableIdentifier, *, force: bool = False
                     f"{name} is running, or another maintenance has begun; stop it, or release the lease with --force "
                     f"(force=True)"
                 )
-            first, name = left, there.name if there is not None else LEASE
+            first, name = left, holder.name if holder is not None else LEASE
             expected: dict[str, int | None] = {tag: table.metadata.refs[tag].snapshot_id for tag in left}
             commit_refs(table, expected, [RemoveSnapshotRefUpdate(ref_name=tag) for tag in left])
     return name
@@ -203,11 +203,11 @@ class _Lease:
         self._lock = threading.Lock()  # the renewing thread and the worker both replace the tag
 
     def take(self) -> None:
-        for attempt in _patiently():
+        for attempt in _retrying():
             with attempt, translated("take_lease", self._identifier):
                 table = self._manager.load_table(self._identifier)
-                there = holder_of(table)
-                if self._is_ours(there):
+                holder = holder_of(table)
+                if self._is_ours(holder):
                     return  # the response to an earlier attempt was lost
                 refuse_held(table, self._identifier, self._clock())
                 left = table.metadata.refs.get(LEASE)
@@ -215,13 +215,13 @@ class _Lease:
                     raise ConfigurationError(
                         f"'{self._identifier}' has a branch {LEASE!r}, which is the name of Floe's lease; rename it"
                     )
-                if there is None and left is not None:
-                    # What is left of a lease whose other tag was removed.
+                if holder is None and left is not None:
+                    # The remaining tag of a lease whose other tag was removed.
                     expected: dict[str, int | None] = {LEASE: left.snapshot_id}
                     commit_refs(table, expected, [RemoveSnapshotRefUpdate(ref_name=LEASE)])
                     table = self._manager.load_table(self._identifier)
                 record = record_of_beginning(table, self._identifier)
-                self._replace(table, there.tag if there else None, record)
+                self._replace(table, holder.tag if holder else None, record)
 
     def keep(self, ended: threading.Event) -> None:
         while not ended.wait(self._seconds / 3):
@@ -234,31 +234,31 @@ class _Lease:
             warn("the lease was not renewed", table=str(self._identifier), reason=str(exc))
 
     def _renew(self) -> None:
-        for attempt in _patiently():
+        for attempt in _retrying():
             with attempt, translated("renew_lease", self._identifier), self._lock:
                 table = self._manager.load_table(self._identifier)
-                there = holder_of(table)
-                if there is not None and self._is_ours(there) and not self._ended:
-                    self._replace(table, there.tag)
+                holder = holder_of(table)
+                if holder is not None and self._is_ours(holder) and not self._ended:
+                    self._replace(table, holder.tag)
 
     def check(self) -> None:
         """Raise if another process took the lease over, because this one stalled for too long.
 
         Its tags are moved to the head: they must not keep a snapshot that expires.
         """
-        for attempt in _patiently():
+        for attempt in _retrying():
             with attempt, translated("renew_lease", self._identifier), self._lock:
                 table = self._manager.load_table(self._identifier)
-                there = holder_of(table)
-                if there is None or not self._is_ours(there):
+                holder = holder_of(table)
+                if holder is None or not self._is_ours(holder):
                     raise self._lost()
                 head = table.current_snapshot()
-                moved = head is not None and head.snapshot_id != table.metadata.refs[there.tag].snapshot_id
-                if moved or there.until_ms - self._now() < self._seconds * 1000 / 2:
-                    self._replace(table, there.tag)
+                moved = head is not None and head.snapshot_id != table.metadata.refs[holder.tag].snapshot_id
+                if moved or holder.until_ms - self._now() < self._seconds * 1000 / 2:
+                    self._replace(table, holder.tag)
 
-    def _is_ours(self, there: Holder | None) -> bool:
-        return there is not None and there.tag in self._tried
+    def _is_ours(self, holder: Holder | None) -> bool:
+        return holder is not None and holder.tag in self._tried
 
     def _lost(self) -> LeaseHeldError:
         return LeaseHeldError(
@@ -283,14 +283,14 @@ class _Lease:
             )
 
     def _give_back(self, properties: Mapping[str, str]) -> None:
-        for attempt in retrying(ATTEMPTS, _patience_with_full_disk()):
+        for attempt in retrying(ATTEMPTS, _transient_or_full_disk()):
             with attempt, translated("end_lease", self._identifier):
                 table = self._manager.load_table(self._identifier) if self._tried else None
-                there = holder_of(table) if table is not None else None
-                if table is None or there is None or not self._is_ours(there):
+                holder = holder_of(table) if table is not None else None
+                if table is None or holder is None or not self._is_ours(holder):
                     return
-                updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=there.tag)]
-                expected: dict[str, int | None] = {there.tag: table.metadata.refs[there.tag].snapshot_id}
+                updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=holder.tag)]
+                expected: dict[str, int | None] = {holder.tag: table.metadata.refs[holder.tag].snapshot_id}
                 if LEASE in table.metadata.refs:
                     updates.append(RemoveSnapshotRefUpdate(ref_name=LEASE))
                 if properties:
@@ -324,7 +324,7 @@ class _Lease:
 
 
 def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    # Never too old: Iceberg counts a tag's age from the snapshot's time, and would remove a lease that is held.
+    # No maximum age: Iceberg counts it from the snapshot's timestamp, and would remove a lease that is held.
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG,
@@ -335,19 +335,19 @@ def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
     )
 
 
-def _patiently() -> Retrying:
-    return retrying(ATTEMPTS, _may_pass)
+def _retrying() -> Retrying:
+    return retrying(ATTEMPTS, _is_transient)
 
 
-def _patience_with_full_disk() -> Callable[[BaseException], bool]:
-    full = itertools.count(1)
+def _transient_or_full_disk() -> Callable[[BaseException], bool]:
+    failures = itertools.count(1)
 
-    def may_pass(exc: BaseException) -> bool:
-        return next(full) < _ATTEMPTS_ON_A_FULL_DISK if is_full(exc) else _may_pass(exc)
+    def is_transient(exc: BaseException) -> bool:
+        return next(failures) < _ATTEMPTS_ON_A_FULL_DISK if is_full(exc) else _is_transient(exc)
 
-    return may_pass
+    return is_transient
 
 
-def _may_pass(exc: BaseException) -> bool:
-    passing = ConcurrencyConflictError | CommitStateUnknownError | CatalogConnectionError
-    return isinstance(exc, passing) and not isinstance(exc, LeaseHeldError)
+def _is_transient(exc: BaseException) -> bool:
+    transient = ConcurrencyConflictError | CommitStateUnknownError | CatalogConnectionError
+    return isinstance(exc, transient) and not isinstance(exc, LeaseHeldError)

@@ -30,7 +30,7 @@ class PhysicalMaintenance(Tables, Protocol):
     """Operations of a manager on files. They run one at a time per table, without a check against the policy."""
 
     compute: ComputePlugin | None = None
-    lake: Lake | None = None  # that opened the tables
+    lake: Lake | None = None  # the lake that opened the tables
     artifacts: CompiledArtifacts | None = None
 
     def expire_snapshots(

@@ -37,10 +37,10 @@ class Orphans:
         """The same without files that other tables use."""
         addresses = {self.address(path): path for path in self.found}
         references = neighbours.references(identifier, addresses, planning=planning)
-        used = {addresses[one]: name for one, name in references.items()}
-        found = {path: one for path, one in self.found.items() if path not in used}
+        used = {addresses[address]: name for address, name in references.items()}
+        found = {path: file for path, file in self.found.items() if path not in used}
         kept = [*self.kept, *(KeptFile(path=path, reason=f"'{name}' uses it") for path, name in used.items())]
-        return Orphans(found, tuple(sorted(kept, key=lambda one: one.path)), self.location)
+        return Orphans(found, tuple(sorted(kept, key=lambda file: file.path)), self.location)
 
 
 def find_orphans(
@@ -58,15 +58,15 @@ def find_orphans(
     """
     listed = list_files(table, identifier)
     location = table.location()
-    old = {path: one for path, one in listed.items() if one.modified < older_than}
+    old = {path: file for path, file in listed.items() if file.modified < older_than}
     if not old:
         return Orphans({}, (), location)
     needed = file_keys(present_files(table)).keys()
     addresses = {_address(location, path): path for path in old}
-    used = {addresses[one] for key, group in file_keys(addresses).items() if key in needed for one in group}
-    loose = {path: one for path, one in old.items() if path not in used}
-    reasons = _reasons(table, homes, listed, loose)
-    found = {path: one for path, one in loose.items() if not reasons[path]}
+    used = {addresses[address] for key, group in file_keys(addresses).items() if key in needed for address in group}
+    unreferenced = {path: file for path, file in old.items() if path not in used}
+    reasons = _reasons(table, homes, listed, unreferenced)
+    found = {path: file for path, file in unreferenced.items() if not reasons[path]}
     kept = tuple(KeptFile(path=path, reason=reason) for path, reason in sorted(reasons.items()) if reason)
     orphans = Orphans(found, kept, location)
     return orphans if neighbours is None else orphans.unused(neighbours, identifier)
@@ -78,34 +78,36 @@ def _address(location: str, path: str) -> str:
     return f"{location.rstrip('/')}/{path[len(folder) :].lstrip('/')}"
 
 
-def _reasons(table: Table, homes: Homes, listed: Mapping[str, Listed], loose: Mapping[str, Listed]) -> dict[str, str]:
+def _reasons(
+    table: Table, homes: Homes, listed: Mapping[str, Listed], unreferenced: Mapping[str, Listed]
+) -> dict[str, str]:
     """For each file, why it is not removed; empty if it is an orphan."""
     problem = homes.problem(table)
-    if problem or not loose:
-        return dict.fromkeys(loose, problem)
+    if problem or not unreferenced:
+        return dict.fromkeys(unreferenced, problem)
     location, place = table.location(), location_of(table)
     belongings = Belongings(table, homes)
-    began = beginning(table, {_address(location, path): one.modified for path, one in listed.items()})
+    began = beginning(table, {_address(location, path): file.modified for path, file in listed.items()})
     fields = {field.name for spec in table.metadata.partition_specs for field in spec.fields}
     others = _folders_of_others(table, listed)
 
-    def reason(path: str, one: Listed) -> str:
+    def reason(path: str, file: Listed) -> str:
         address = _address(location, path)
         if is_hidden(path, place, fields):
             return "it is hidden, and Iceberg leaves hidden files alone"
         if address == began.witness:
             return "it is the table's oldest metadata file, which shows when the table began"
-        if one.modified < began.moment:
+        if file.modified < began.moment:
             return f"it is older than the table, which began at {began.moment:%Y-%m-%d %H:%M:%S} UTC"
         if any(path.startswith(f"{folder}/") for folder in others):
             return "it lies in a folder with the metadata of another table"
         return belongings.orphan_reason(address)
 
-    return {path: reason(path, one) for path, one in loose.items()}
+    return {path: reason(path, file) for path, file in unreferenced.items()}
 
 
 def _folders_of_others(table: Table, listed: Mapping[str, Listed]) -> set[str]:
     """The folders of other tables below the location: those with a metadata folder of their own."""
-    own = {canonical(one) for one in metadata_folders(table.metadata)}
+    own = {canonical(folder) for folder in metadata_folders(table.metadata)}
     folders = {path.rpartition("/")[0] for path in listed if is_metadata_name(path.rpartition("/")[2])}
     return {folder.rpartition("/")[0] for folder in folders - own if folder.endswith("/metadata")}

@@ -27,7 +27,7 @@ __all__ = ["PlannedStep", "TablePlan", "plan_table", "table_policy"]
 
 _METADATA = ".metadata.json"
 _MANY_METADATA_FILES = 50
-_TIMES = (
+_TIME_COLUMNS = (
     "Spark does not support columns of type time. Use this table with PyIceberg only, and set its property "
     "floe.maintenance.enabled=false"
 )
@@ -71,11 +71,11 @@ def table_policy(
     policy = policy_of(config, identifier, table.properties, given)
     if not policy.enabled:
         return policy
-    asked = policy.expire.older_than
-    agreed = validated_retention(enforcer or FloorEnforcer(), config.floor, identifier, asked)
-    if agreed == asked:
+    requested = policy.expire.older_than
+    approved = validated_retention(enforcer or FloorEnforcer(), config.floor, identifier, requested)
+    if approved == requested:
         return policy
-    return policy.model_copy(update={"expire": policy.expire.model_copy(update={"older_than": agreed})})
+    return policy.model_copy(update={"expire": policy.expire.model_copy(update={"older_than": approved})})
 
 
 def plan_table(
@@ -116,36 +116,36 @@ def plan_table(
         neighbours.refuse_used(identifier, lambda: present_files(table))
         neighbours.refuse_unknown(identifier)
 
-    for step in (one for one in Step if one in only):
+    for step in (step for step in Step if step in only):
         if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):
             setting = f"{GC_ENABLED}={table.properties[GC_ENABLED]}"
             skipped.append((step, f"the table has {setting}: its files may be shared with another table"))
         elif step is Step.STATISTICS and policy.statistics and not _is_countable(table):
             skipped.append((step, "no column of the table has values that could be counted"))
-        elif step is Step.EXPIRE and facts.expiring and (why := _refused(refuse_expiry, table, identifier)):
-            skipped.append((step, why))
+        elif step is Step.EXPIRE and facts.expiring and (refusal := _refused(refuse_expiry, table, identifier)):
+            skipped.append((step, refusal))
             refused.add(step)
         elif step is Step.ORPHANS:
             with translated("plan", identifier):
                 orphans = find_orphans(table, identifier, homes, older_than=now - policy.orphans.older_than)
-            if _is_worth(orphans.found):  # only then are the other tables checked
+            if _is_worth_removing(orphans.found):  # only then are the other tables checked
                 try:
                     neighbours.refuse_below(table, identifier)
                     orphans = orphans.unused(neighbours, identifier, planning=True)
                 except FloeError as exc:
                     skipped.append((step, str(exc)))
                     refused.add(step)
-            not_removed, found = orphans.kept, {path: one.size for path, one in orphans.found.items()}
-            if _is_worth(found) and step not in refused:
-                reason = f"{counted(len(found), 'file')} that nothing refers to, untouched for {_days(policy)}"
-                steps.append(PlannedStep(step, reason, len(found), sum(found.values())))
+            not_removed, sizes = orphans.kept, {path: file.size for path, file in orphans.found.items()}
+            if _is_worth_removing(sizes) and step not in refused:
+                reason = f"{counted(len(sizes), 'file')} that nothing refers to, untouched for {_days(policy)}"
+                steps.append(PlannedStep(step, reason, len(sizes), sum(sizes.values())))
         else:
             planned = _planned(step, facts, policy)
             if planned is not None:
                 steps.append(planned)
-    if _has_times(table):
-        skipped += [(one.step, _TIMES) for one in steps]
-        refused |= {one.step for one in steps}
+    if _has_time_columns(table):
+        skipped += [(planned.step, _TIME_COLUMNS) for planned in steps]
+        refused |= {planned.step for planned in steps}
         steps = []
     return TablePlan(identifier, policy, facts, tuple(steps), tuple(skipped), frozenset(refused), not_removed)
 
@@ -158,19 +158,19 @@ def _refused(check: Callable[[Table, TableIdentifier], None], table: Table, iden
     return ""
 
 
-def _has_times(table: Table) -> bool:
+def _has_time_columns(table: Table) -> bool:
     names = table.schema().column_names
-    return any(isinstance(table.schema().find_type(one), TimeType) for one in names)
+    return any(isinstance(table.schema().find_type(name), TimeType) for name in names)
 
 
-def _is_worth(orphans: Collection[str]) -> bool:
-    """Is there more than a few earlier metadata files? Each maintenance leaves some behind."""
+def _is_worth_removing(orphans: Collection[str]) -> bool:
+    """Are there orphans other than a few earlier metadata files? Each maintenance leaves some of those behind."""
     earlier = sum(path.endswith(_METADATA) for path in orphans)
     return earlier < len(orphans) or earlier >= _MANY_METADATA_FILES
 
 
 def _is_countable(table: Table) -> bool:
-    return any(isinstance(one.field_type, PrimitiveType) for one in table.schema().fields)
+    return any(isinstance(field.field_type, PrimitiveType) for field in table.schema().fields)
 
 
 def _planned(step: Step, facts: TableFacts, policy: MaintenancePolicy) -> PlannedStep | None:

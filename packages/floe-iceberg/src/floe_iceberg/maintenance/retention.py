@@ -50,13 +50,13 @@ def held_by_cursor(metadata: TableMetadata) -> tuple[str, int] | None:
     differ: none of these, whatever its timestamp, may expire before the consumer has caught up.
     """
     cursors = {ref.snapshot_id: name for name, ref in metadata.refs.items() if name.startswith(CURSOR_PREFIX)}
-    least: int | None = None
-    found: tuple[str, int] | None = None
-    for one in ancestors_of(metadata.current_snapshot(), metadata):
-        least = one.timestamp_ms if least is None else min(least, one.timestamp_ms)
-        if one.snapshot_id in cursors:
-            found = cursors[one.snapshot_id], least
-    return found
+    earliest: int | None = None
+    furthest: tuple[str, int] | None = None
+    for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
+        earliest = snapshot.timestamp_ms if earliest is None else min(earliest, snapshot.timestamp_ms)
+        if snapshot.snapshot_id in cursors:
+            furthest = cursors[snapshot.snapshot_id], earliest
+    return furthest
 
 
 def refuse_short_branches(
@@ -93,7 +93,7 @@ def expiring(
     A tag keeps its snapshot; refs past their maximum age are removed. With `by_branch`, a branch's own retention
     overrides the requested one.
     """
-    refs = {name: ref for name, ref in metadata.refs.items() if _stays(metadata, name, ref, now_ms)}
+    refs = {name: ref for name, ref in metadata.refs.items() if _is_kept(metadata, name, ref, now_ms)}
     kept: set[int] = set()
     referenced: set[int] = set()
     for ref in refs.values():
@@ -101,19 +101,19 @@ def expiring(
             kept.add(ref.snapshot_id)
             referenced.add(ref.snapshot_id)
             continue
-        line = list(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata))
-        referenced.update(one.snapshot_id for one in line)
-        kept.update(
-            one.snapshot_id for one in _of_branch(line, ref if by_branch else None, older_than_ms, keep_last, now_ms)
-        )
-    for one in metadata.snapshots:
-        if one.snapshot_id not in referenced and one.timestamp_ms >= older_than_ms:
-            kept.add(one.snapshot_id)
-    gone = frozenset(one.snapshot_id for one in metadata.snapshots) - kept
+        ancestors = list(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata))
+        referenced.update(snapshot.snapshot_id for snapshot in ancestors)
+        own = ref if by_branch else None
+        kept_here = _kept_by_branch(ancestors, own, older_than_ms, keep_last, now_ms)
+        kept.update(snapshot.snapshot_id for snapshot in kept_here)
+    for snapshot in metadata.snapshots:
+        if snapshot.snapshot_id not in referenced and snapshot.timestamp_ms >= older_than_ms:
+            kept.add(snapshot.snapshot_id)
+    gone = frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots) - kept
     return Expiring(gone, frozenset(metadata.refs) - frozenset(refs), _bytes_of(metadata, gone))
 
 
-def _stays(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) -> bool:
+def _is_kept(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) -> bool:
     snapshot = metadata.snapshot_by_id(ref.snapshot_id)
     if name == MAIN_BRANCH or snapshot is None:
         return name == MAIN_BRANCH
@@ -123,25 +123,25 @@ def _stays(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) ->
     return max_age is None or now_ms - snapshot.timestamp_ms <= int(max_age)
 
 
-def _of_branch(
-    line: list[Snapshot], ref: SnapshotRef | None, older_than_ms: int, keep_last: int, now_ms: int
+def _kept_by_branch(
+    ancestors: list[Snapshot], ref: SnapshotRef | None, older_than_ms: int, keep_last: int, now_ms: int
 ) -> list[Snapshot]:
-    cutoff, least = older_than_ms, keep_last
+    cutoff, minimum = older_than_ms, keep_last
     if ref is not None:
         cutoff = cutoff if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
-        least = ref.min_snapshots_to_keep or least
+        minimum = ref.min_snapshots_to_keep or minimum
     kept: list[Snapshot] = []
-    for snapshot in line:
-        if len(kept) >= least and snapshot.timestamp_ms < cutoff:
+    for snapshot in ancestors:
+        if len(kept) >= minimum and snapshot.timestamp_ms < cutoff:
             break
         kept.append(snapshot)
     return kept
 
 
 def _bytes_of(metadata: TableMetadata, gone: frozenset[int]) -> int:
-    """About how many bytes only the expired snapshots reference: what their successors on main replaced."""
+    """About how many bytes only the expired snapshots reference: the files that their successors on main replaced."""
     total = 0
-    for one in ancestors_of(metadata.current_snapshot(), metadata):
-        if one.parent_snapshot_id in gone and one.summary is not None:
-            total += int(one.summary.additional_properties.get("removed-files-size", 0))
+    for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
+        if snapshot.parent_snapshot_id in gone and snapshot.summary is not None:
+            total += int(snapshot.summary.additional_properties.get("removed-files-size", 0))
     return total

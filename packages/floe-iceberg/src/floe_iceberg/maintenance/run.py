@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Maintenance", "Outcome", "Progress", "TableOutcome"]
 
-# How often a table is planned that others change, so that files expire while they are read.
-_LOOKS = 3
+# Attempts to plan a table whose files are expired by another process while they are read.
+_PLAN_ATTEMPTS = 3
 
 
 class Outcome(str, Enum):
@@ -57,8 +57,8 @@ class TableOutcome:
     @property
     def not_removed(self) -> tuple[KeptFile, ...]:
         """The files that were left in the store because they are not certainly the table's own."""
-        found = {one.path: one for one in (*self.left, *(kept for one in self.reports for kept in one.not_removed))}
-        return tuple(found.values())
+        by_path = {file.path: file for report in self.reports for file in report.not_removed}
+        return tuple(({file.path: file for file in self.left} | by_path).values())
 
     @property
     def is_complete(self) -> bool:
@@ -67,11 +67,11 @@ class TableOutcome:
 
     @property
     def files_removed(self) -> int:
-        return sum(len(one.files_removed) for one in self.reports)
+        return sum(len(report.files_removed) for report in self.reports)
 
     @property
     def bytes_freed(self) -> int:
-        return sum(one.bytes_freed for one in self.reports)
+        return sum(report.bytes_freed for report in self.reports)
 
 
 @dataclass(frozen=True)
@@ -137,19 +137,19 @@ class Maintenance:
         self, names: Sequence[TableIdentifier] = (), namespaces: Sequence[Namespace] = ()
     ) -> list[TableIdentifier]:
         """The tables named, those in the namespaces named and below, or all of the catalog."""
-        found = dict.fromkeys(names)
+        chosen = dict.fromkeys(names)
         tables = self._lake.tables
         for name in names:
             tables.load_table(name)  # a wrong name is reported before anything begins
         within = list(namespaces)
-        for one in namespaces:
-            tables.load_namespace(one)
-            within += tables.list_namespaces(one, recursive=True)
+        for namespace in namespaces:
+            tables.load_namespace(namespace)
+            within += tables.list_namespaces(namespace, recursive=True)
         if not names and not namespaces:
             within = tables.list_namespaces(recursive=True)
-        for one in within:
-            found |= dict.fromkeys(tables.list_tables(one))
-        return list(found)
+        for namespace in within:
+            chosen |= dict.fromkeys(tables.list_tables(namespace))
+        return list(chosen)
 
     def plan(
         self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
@@ -159,29 +159,29 @@ class Maintenance:
             yield self._planned(identifier, only)
 
     def _planned(self, identifier: TableIdentifier, only: Collection[Step]) -> TablePlan | TableOutcome:
-        for _ in range(_LOOKS):
-            found, seen = self._look(identifier, only)
-            failed = isinstance(found, TableOutcome) and found.outcome is Outcome.FAILED
-            if not failed or not self._moved(identifier, seen):
+        for _ in range(_PLAN_ATTEMPTS):
+            result, version = self._try_plan(identifier, only)
+            failed = isinstance(result, TableOutcome) and result.outcome is Outcome.FAILED
+            if not failed or not self._has_changed(identifier, version):
                 break
-        return found
+        return result
 
-    def _look(self, identifier: TableIdentifier, only: Collection[Step]) -> tuple[TablePlan | TableOutcome, str]:
+    def _try_plan(self, identifier: TableIdentifier, only: Collection[Step]) -> tuple[TablePlan | TableOutcome, str]:
         """The plan, or why there is none; and the version of the table that was read."""
-        seen = ""
+        version = ""
         try:
             table = self._lake.tables.load_table(identifier)
-            seen = table.metadata_location
-            return self._plan(table, identifier, self._policy(table, identifier), only), seen
+            version = table.metadata_location
+            return self._plan(table, identifier, self._policy(table, identifier), only), version
         except TableNotFoundError as exc:
-            return TableOutcome(identifier, Outcome.GONE, reason=str(exc)), seen
+            return TableOutcome(identifier, Outcome.GONE, reason=str(exc)), version
         except Exception as exc:  # noqa: BLE001 - one table must not stop the others, whatever is wrong with it
-            return TableOutcome(identifier, Outcome.FAILED, reason=_reason_of(exc)), seen
+            return TableOutcome(identifier, Outcome.FAILED, reason=_reason_of(exc)), version
 
-    def _moved(self, identifier: TableIdentifier, seen: str) -> bool:
+    def _has_changed(self, identifier: TableIdentifier, version: str) -> bool:
         """Was the table changed since it was read? Then a missing file may have been expired by another process."""
         try:
-            return bool(seen) and self._lake.tables.load_table(identifier).metadata_location != seen
+            return bool(version) and self._lake.tables.load_table(identifier).metadata_location != version
         except Exception:  # noqa: BLE001 - the first failure is the one to report
             return False
 
@@ -220,9 +220,9 @@ class Maintenance:
         if not plan.steps and not repairs:
             outcome = Outcome.REFUSED if plan.refused else Outcome.NOTHING
             return TableOutcome(identifier, outcome, skipped=plan.skipped, refused=plan.refused, left=plan.not_removed)
-        waiting = self._waiting(identifier)
-        if waiting is not None:
-            return waiting
+        deferred = self._deferred(identifier)
+        if deferred is not None:
+            return deferred
         if plan.steps:
             self._start()
         reports: list[Report] = []
@@ -241,7 +241,7 @@ class Maintenance:
             identifier, Outcome.DONE, tuple(reports), plan.skipped, refused=plan.refused, left=plan.not_removed
         )
 
-    def _waiting(self, identifier: TableIdentifier) -> TableOutcome | None:
+    def _deferred(self, identifier: TableIdentifier) -> TableOutcome | None:
         """Why the table must be left for later; checked before Spark is started for it."""
         try:
             table = self._lake.tables.load_table(identifier)
@@ -266,18 +266,18 @@ class Maintenance:
         reports: list[Report],
         check: Callable[[], None],
     ) -> None:
-        """Run each step that is due, planned again after the one before it has changed the table.
+        """Run each step that is due, planned again after the previous step changed the table.
 
-        If a rewrite fails by a conflict or a wrong setting, history is expired all the same, and the first failure is
-        raised then. After any other failure nothing is deleted: a file may have been lost.
+        If a rewrite fails by a conflict or a wrong setting, history is expired nevertheless, and the first failure is
+        raised afterwards. After any other failure nothing is deleted: a file may have been lost.
         """
         facts, failures = plan.facts, list[FloeError]()
-        for step in (one for one in Step if one in only):
+        for step in (step for step in Step if step in only):
             check()
             table = self._lake.tables.load_table(identifier)
             now = plan if not reports else self._plan(table, identifier, plan.policy, [step], facts)
             facts = now.facts
-            for planned in (one for one in now.steps if one.step is step):
+            for planned in (planned for planned in now.steps if planned.step is step):
                 self._watch(Progress(identifier, planned))
                 try:
                     self._recorded(identifier, planned, plan.policy, table, reports)
@@ -301,7 +301,7 @@ class Maintenance:
         details = {"reason": planned.reason, "policy": policy.model_dump(mode="json")}
         self._recorder.write(str(identifier), planned.step, "began", **details)  # type: ignore[arg-type]
         try:
-            reports.append(self._do(identifier, planned.step, policy, table))
+            reports.append(self._run_step(identifier, planned.step, policy, table))
         except BaseException as exc:
             self._recorder.write(
                 str(identifier),
@@ -314,7 +314,7 @@ class Maintenance:
             raise
         self._recorder.write(str(identifier), planned.step, "done", report=reports[-1], **details)  # type: ignore[arg-type]
 
-    def _do(self, identifier: TableIdentifier, step: Step, policy: MaintenancePolicy, table: Table) -> Report:
+    def _run_step(self, identifier: TableIdentifier, step: Step, policy: MaintenancePolicy, table: Table) -> Report:
         compute = self._lake.tables.require_compute()
         if step is Step.COMPACT:
             return compute.compact(

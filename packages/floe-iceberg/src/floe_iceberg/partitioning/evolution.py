@@ -20,7 +20,7 @@ __all__ = ["replace_spec"]
 def replace_spec(
     table: Table, identifier: TableIdentifier, partition_by: Sequence[PartitionTransform]
 ) -> PartitionSpec:
-    """Set the table's spec in one commit, or in none if it has it already: the order of fields does not matter."""
+    """Set the table's spec in one commit; no commit if it has the same fields, in any order."""
     wanted = {_key(field): field for field in partition_spec(partition_by, table.schema()).fields}
     named = {key: transform.name for key, transform in zip(wanted, partition_by, strict=True)}
     # A table of format 1 keeps removed fields as void fields.
@@ -56,30 +56,30 @@ def _key(field: PartitionField) -> _Key:
     return field.source_id, str(field.transform)
 
 
-def _past(table: Table) -> dict[str, PartitionField]:
+def _fields_by_name(table: Table) -> dict[str, PartitionField]:
     """The fields of all specs by name: readers put them into one struct, where names must be unique."""
     return {field.name: field for spec in table.specs().values() for field in spec.fields}
 
 
 def _refuse_taken(table: Table, identifier: TableIdentifier, names: dict[str, _Key]) -> None:
-    past = _past(table)
+    taken = _fields_by_name(table)
     for name, key in names.items():
-        if name in past and _key(past[name]) != key:
-            other = past[name]
+        if name in taken and _key(taken[name]) != key:
+            other = taken[name]
             column = table.schema().find_column_name(other.source_id)
             raise ConfigurationError(
                 f"partition_by: {name!r} is the name of {other.transform} of column {column!r}; choose another: "
-                f"files of '{identifier}' are or were laid out by that one"
+                f"files of '{identifier}' are or were partitioned by it"
             )
 
 
 def _free_name(table: Table, field: PartitionField) -> str:
     """The field's earlier name, or Spark's default; if another field has that, Spark's name for an added field."""
-    past = _past(table)
-    same = [name for name, other in past.items() if _key(other) == _key(field)]
+    taken = _fields_by_name(table)
+    same = [name for name, other in taken.items() if _key(other) == _key(field)]
     if same:
         return same[-1]
-    if field.name not in past:
+    if field.name not in taken:
         return field.name
     transform = field.transform
     stem = field.name
@@ -88,4 +88,4 @@ def _free_name(table: Table, field: PartitionField) -> str:
     elif isinstance(transform, TruncateTransform):
         stem = f"{field.name}_{transform.width}"
     candidates = (stem, *(f"{stem}_{number}" for number in range(2, 1000)))
-    return next(name for name in candidates if name not in past and name not in table.schema().column_names)
+    return next(name for name in candidates if name not in taken and name not in table.schema().column_names)

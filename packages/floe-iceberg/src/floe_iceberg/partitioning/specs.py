@@ -34,10 +34,10 @@ def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> 
     """The spec of these transforms, its fields named as Spark names them."""
     check_transforms(transforms)
     fields = []
-    for number, one in enumerate(transforms):
-        source = _column(one.source_column, schema, "partition_by")
-        _refuse_repeated(source, one.source_column, schema)
-        transform = _transform(one)
+    for number, requested in enumerate(transforms):
+        source = _column(requested.source_column, schema, "partition_by")
+        _refuse_inside_list(source, requested.source_column, schema)
+        transform = _iceberg_transform(requested)
         if not transform.can_transform(source.field_type):
             raise ConfigurationError(
                 f"partition_by: column {source.name!r} is {source.field_type}, which {transform} cannot take"
@@ -47,23 +47,23 @@ def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> 
                 source_id=source.field_id,
                 field_id=PARTITION_FIELD_ID_START + number,
                 transform=transform,
-                name=one.field_name,
+                name=requested.field_name,
             )
         )
-    _refuse_repetition(fields, schema)
+    _refuse_duplicates(fields, schema)
     return PartitionSpec(*fields)
 
 
-def _refuse_repeated(source: NestedField, name: str, schema: Schema) -> None:
+def _refuse_inside_list(source: NestedField, name: str, schema: Schema) -> None:
     try:
         schema.accessor_for_field(source.field_id)
     except ValueError:
         raise ConfigurationError(
-            f"partition_by: {name!r} lies inside a list or a map, so a row may have many of it; name a column"
+            f"partition_by: {name!r} lies inside a list or a map, so a row may have several values of it; name a column"
         ) from None
 
 
-def _refuse_repetition(fields: Sequence[PartitionField], schema: Schema) -> None:
+def _refuse_duplicates(fields: Sequence[PartitionField], schema: Schema) -> None:
     names = [field.name for field in fields]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -72,7 +72,7 @@ def _refuse_repetition(fields: Sequence[PartitionField], schema: Schema) -> None
         )
     for number, field in enumerate(fields):
         column = schema.find_column_name(field.source_id)
-        for other in (one for one in fields[:number] if one.source_id == field.source_id):
+        for other in (earlier for earlier in fields[:number] if earlier.source_id == field.source_id):
             if other.transform == field.transform:
                 raise ConfigurationError(f"partition_by: {field.transform} of {column!r} is given twice")
             if isinstance(other.transform, TimeTransform) and isinstance(field.transform, TimeTransform):
@@ -93,12 +93,12 @@ def sort_order(fields: Sequence[SortField], schema: Schema) -> SortOrder:
     return SortOrder(
         *(
             IcebergSortField(
-                source_id=_column(one.column, schema, "sort_by").field_id,
+                source_id=_column(field.column, schema, "sort_by").field_id,
                 transform=IdentityTransform(),
-                direction=SortDirection.DESC if one.descending else SortDirection.ASC,
-                null_order=NullOrder.NULLS_LAST if one.nulls_last else NullOrder.NULLS_FIRST,
+                direction=SortDirection.DESC if field.descending else SortDirection.ASC,
+                null_order=NullOrder.NULLS_LAST if field.nulls_last else NullOrder.NULLS_FIRST,
             )
-            for one in fields
+            for field in fields
         )
     )
 
@@ -110,12 +110,12 @@ def _column(name: str, schema: Schema, argument: str) -> NestedField:
     return schema.find_field(name)
 
 
-def _transform(one: PartitionTransform) -> Transform[Any, Any]:
-    kind = one.transform_type
+def _iceberg_transform(requested: PartitionTransform) -> Transform[Any, Any]:
+    kind = requested.transform_type
     if kind is PartitionTransformType.BUCKET:
-        return BucketTransform(one.num_buckets or 0)
+        return BucketTransform(requested.num_buckets or 0)
     if kind is PartitionTransformType.TRUNCATE:
-        return TruncateTransform(one.width or 0)
+        return TruncateTransform(requested.width or 0)
     return _PLAIN[kind]
 
 

@@ -9,6 +9,6 @@ __all__ = ["check_listed"]
 
 
 def check_listed(snapshot: Snapshot | None, io: FileIO) -> None:
-    """Read the manifest list before Java does, which takes one without entries for an empty table."""
+    """Read the manifest list before Java does: Java takes a list without entries for an empty table."""
     if snapshot is not None:
         snapshot.manifests(io)

@@ -81,7 +81,7 @@ def refuse_past(moments: Mapping[str, object]) -> None:
 def _left_out(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """The snapshots that replaced or deleted rows: an append scan does not report their changes."""
     reported = (Operation.APPEND, Operation.REPLACE)  # REPLACE, a compaction, changes files and no rows
-    return [made for made in snapshots if made.summary is None or made.summary.operation not in reported]
+    return [item for item in snapshots if item.summary is None or item.summary.operation not in reported]
 
 
 def _between(table: Table, identifier: TableIdentifier, begin: Snapshot, end: Snapshot) -> list[Snapshot]:

@@ -41,7 +41,7 @@ def scan(
     limit: int | None = None,
     traced: bool = True,
 ) -> DataScan:
-    """A scan of the table as it is, or as it was at a snapshot, a moment, a tag or a branch.
+    """A scan of the current table, or of a snapshot, a point in time, a tag or a branch.
 
     Args:
         traced: Record each read as a span. False for reads that belong to another operation.
@@ -104,7 +104,7 @@ class _Scan(DataScan):
     def _refuse_uuids(self) -> None:
         schema = self.table_metadata.schema()
         ids = extract_field_ids(bind(schema, self.row_filter, case_sensitive=self.case_sensitive))
-        uuids = sorted(schema.find_field(one).name for one in ids if isinstance(schema.find_type(one), UUIDType))
+        uuids = sorted(schema.find_field(item).name for item in ids if isinstance(schema.find_type(item), UUIDType))
         if uuids:
             raise ConfigurationError(
                 f"row_filter compares {', '.join(map(repr, uuids))}, which is a uuid, and Arrow cannot do that while "
@@ -121,7 +121,7 @@ class _CountedScan(CountedReads, _Scan):
 
 
 def _with_schema(table: Table, schema: Schema) -> Table:
-    """The table as if this were its schema: PyIceberg plans by the current names, whichever snapshot is read."""
+    """The table with this current schema: PyIceberg plans with the current names, whichever snapshot is read."""
     metadata = table.metadata.model_copy(update={"current_schema_id": schema.schema_id})
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
@@ -129,7 +129,7 @@ def _with_schema(table: Table, schema: Schema) -> Table:
 def _snapshot(
     table: Table, identifier: TableIdentifier, snapshot_id: int | None, as_of: datetime | None, ref: str | None
 ) -> int | None:
-    if sum(one is not None for one in (snapshot_id, as_of, ref)) > 1:
+    if sum(selector is not None for selector in (snapshot_id, as_of, ref)) > 1:
         raise ConfigurationError("snapshot_id, as_of and ref are mutually exclusive: set one of them")
     if as_of is not None:
         return snapshot_at(table, identifier, as_of).snapshot_id

@@ -27,14 +27,14 @@ class CountedReads:
 
     @classmethod
     def of(cls, planned: Any, table: str, row_filter: Any) -> Self:
-        found = cls(**vars(planned))
-        found._table, found._asked = table, (found.row_filter, row_filter)
-        return found
+        scan = cls(**vars(planned))
+        scan._table, scan._asked = table, (scan.row_filter, row_filter)
+        return scan
 
     def update(self, **overrides: Any) -> Self:
-        found: Self = super().update(**overrides)  # type: ignore[misc]  # the scan's
-        found._table, found._asked = self._table, self._asked
-        return found
+        scan: Self = super().update(**overrides)  # type: ignore[misc]  # the scan's
+        scan._table, scan._asked = self._table, self._asked
+        return scan
 
     def _facts(self) -> dict[str, Any]:
         """The attributes of the span."""
@@ -50,9 +50,9 @@ class CountedReads:
 
     def to_arrow(self, *arguments: Any, **options: Any) -> pa.Table:
         with operation(self._span_name, **self._facts()) as op:
-            found: pa.Table = super().to_arrow(*arguments, **options)  # type: ignore[misc]  # the scan's
-            op.set(num_rows=found.num_rows)
-            return found
+            rows: pa.Table = super().to_arrow(*arguments, **options)  # type: ignore[misc]  # the scan's
+            op.set(num_rows=rows.num_rows)
+            return rows
 
     def to_arrow_batch_reader(self, *arguments: Any, **options: Any) -> pa.RecordBatchReader:
         op = begin(self._span_name, **self._facts())

@@ -92,7 +92,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class DocumentColumn:
-    """What the column means."""
+    """Set the documentation of a column."""
 
     column: str
     doc: str
@@ -178,29 +178,29 @@ ColumnChange = (
 def apply_changes(
     table: Table, identifier: TableIdentifier, changes: Sequence[ColumnChange], *, allow_incompatible_changes: bool
 ) -> Schema:
-    """All changes in one metadata commit, or none and a refusal that names the column."""
+    """Apply all changes in one metadata commit, or none; the error names the column."""
     for change in changes:
         _check(table, identifier, change, allow_incompatible_changes)
     update = table.update_schema(allow_incompatible_changes=allow_incompatible_changes)
-    told = ""
+    context = ""
     try:
         for change in changes:
-            told = f"{type(change).__name__} of column {change.column!r} is not possible: "
+            context = f"{type(change).__name__} of column {change.column!r} is not possible: "
             _apply(update, change)
-        told = ""
+        context = ""
         _refuse_names(table, identifier, update)
         update.commit()
     except (ValueError, ValidationError) as exc:
-        raise SchemaEvolutionError(f"'{identifier}': {told}{exc}; nothing was changed") from exc
+        raise SchemaEvolutionError(f"'{identifier}': {context}{exc}; nothing was changed") from exc
     return table.schema()
 
 
 def _refuse_names(table: Table, identifier: TableIdentifier, update: UpdateSchema) -> None:
-    """No new column may have a name that differs from another one's in case only, or none; what is there may stay."""
-    there = name_problems(table.schema(), "it")
-    problems = [one for one in name_problems(resulting_schema(update), "it") if one not in there]
+    """Refuse new names that are empty, or differ from another only in case; names that exist already may stay."""
+    existing = name_problems(table.schema(), "it")
+    problems = [problem for problem in name_problems(resulting_schema(update), "it") if problem not in existing]
     if problems:
-        raise SchemaEvolutionError(f"'{identifier}' cannot be changed so: {'; '.join(problems)}. Nothing was changed")
+        raise SchemaEvolutionError(f"'{identifier}' cannot be changed: {'; '.join(problems)}. Nothing was changed")
 
 
 def _check(table: Table, identifier: TableIdentifier, change: ColumnChange, allowed: bool) -> None:
@@ -208,18 +208,18 @@ def _check(table: Table, identifier: TableIdentifier, change: ColumnChange, allo
         return
     if not allowed:
         raise SchemaEvolutionError(
-            f"{type(change).__name__} of column {change.column!r} of '{identifier}' breaks who uses it today; if that "
-            f"is meant, say allow_incompatible_changes=True. Nothing was changed"
+            f"{type(change).__name__} of column {change.column!r} of '{identifier}' breaks its readers; to allow it, "
+            f"set allow_incompatible_changes=True. Nothing was changed"
         )
-    # Files of an earlier spec may still be there, and nobody could read their partitions any more.
+    # Files of an earlier spec may remain; without the column their partition values cannot be read.
     in_use = {field.source_id for spec in table.specs().values() for field in spec.fields}
     in_use |= {field.source_id for field in table.sort_order().fields}
     if isinstance(change, DropColumn) and change.column in table.schema().column_names:
         dropped = table.schema().find_field(change.column)
         if dropped.field_id in in_use:
             raise SchemaEvolutionError(
-                f"column {change.column!r} is what '{identifier}' is or was partitioned or sorted by; it cannot be "
-                f"dropped. Nothing was changed"
+                f"'{identifier}' is or was partitioned or sorted by column {change.column!r}, so it cannot be dropped. "
+                f"Nothing was changed"
             )
 
 
@@ -230,7 +230,7 @@ def _apply(update: UpdateSchema, change: ColumnChange) -> None:
     elif isinstance(change, WidenColumn):
         kind = _iceberg(change.type)
         if not kind.is_primitive:
-            raise ValueError(f"{kind} is not a plain type")
+            raise ValueError(f"{kind} is not a primitive type")
         update.update_column(path, field_type=kind)
     elif isinstance(change, RenameColumn):
         update.rename_column(path, change.to)

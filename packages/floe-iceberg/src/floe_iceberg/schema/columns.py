@@ -1,4 +1,4 @@
-"""Names of columns, and what was probably meant by those that a schema does not have."""
+"""Errors for columns that a schema does not have, with the most similar name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["no_column"]
 
 
 def no_column(names: Iterable[str], schema: Schema) -> str | None:
-    """What to say about the names that the schema does not have: `no column 'nots'; did you mean 'note'? (there: …)`.
+    """The error text for names that the schema does not have: `no column 'nots'; did you mean 'note'? (there: …)`.
 
     None if it has them all.
     """
@@ -26,5 +26,5 @@ def no_column(names: Iterable[str], schema: Schema) -> str | None:
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {column.lower(): column for column in known}
     return [by_lower[near] for near in difflib.get_close_matches(name.lower(), list(by_lower), n=1)]

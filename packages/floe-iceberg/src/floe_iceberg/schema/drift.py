@@ -1,4 +1,4 @@
-"""Drift: how a table differs from the schema somebody declared for it."""
+"""Drift: the differences between a table's schema and a declared one."""
 
 from __future__ import annotations
 
@@ -43,20 +43,24 @@ class DriftDetector:
         actual = _columns(self._manager.load_table(identifier).schema())
         widened, narrowed, changed, nullability = [], [], [], []
         for name in (name for name in wanted if name in actual):
-            mine, theirs = wanted[name], actual[name]
-            told = f"{name}: declared {mine.field_type}, the table has {theirs.field_type}"
-            if mine.field_type.is_primitive and theirs.field_type.is_primitive and mine.field_type != theirs.field_type:
-                if fits(mine.field_type, theirs.field_type):
-                    widened.append(told)
-                elif fits(theirs.field_type, mine.field_type):
-                    narrowed.append(told)
+            expected, stored = wanted[name], actual[name]
+            difference = f"{name}: declared {expected.field_type}, the table has {stored.field_type}"
+            if (
+                expected.field_type.is_primitive
+                and stored.field_type.is_primitive
+                and expected.field_type != stored.field_type
+            ):
+                if fits(expected.field_type, stored.field_type):
+                    widened.append(difference)
+                elif fits(stored.field_type, expected.field_type):
+                    narrowed.append(difference)
                 else:
-                    changed.append(told)
-            elif mine.field_type.is_primitive is not theirs.field_type.is_primitive:
-                changed.append(told)
-            if mine.required is not theirs.required:
-                words = ("required", "optional") if mine.required else ("optional", "required")
-                nullability.append(f"{name}: declared {words[0]}, the table has it {words[1]}")
+                    changed.append(difference)
+            elif expected.field_type.is_primitive is not stored.field_type.is_primitive:
+                changed.append(difference)
+            if expected.required is not stored.required:
+                declared_as, stored_as = ("required", "optional") if expected.required else ("optional", "required")
+                nullability.append(f"{name}: declared {declared_as}, the table has it {stored_as}")
         return SchemaDrift(
             added=tuple(name for name in actual if name not in wanted),
             missing=tuple(name for name in wanted if name not in actual),

@@ -1,4 +1,4 @@
-"""How the schema of a table takes in data that is not quite like it: additions and widenings, nothing else."""
+"""Schema evolution by writes: columns are added, widened or made optional, nothing else."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Path = tuple[str, ...]
 
 _IDENTIFIER = (
     "identifies the table's rows and is never NULL, but the data has NULL there, or its schema allows it; drop such "
-    "rows, and say so with nullable=False"
+    "rows, and declare it nullable=False"
 )
 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What must happen to a table's schema before the data fits. Empty means it fits already."""
+    """The changes that a table's schema needs so that the data fits; empty if it fits already."""
 
     added: dict[Path, IcebergType] = field(default_factory=dict)
     widened: dict[Path, IcebergType] = field(default_factory=dict)
@@ -64,47 +64,47 @@ def to_iceberg_schema(schema: pa.Schema) -> Schema:
     if problems:
         raise SchemaEvolutionError(f"{'; '.join(problems)}. Nothing was written")
     ids = iter(range(1, 1_000_000))
-    fields = [_with_ids(one, ids) for one in schema]
-    unknown = [one for one in fields if not _is_known(one)]
+    columns = [_with_ids(column, ids) for column in schema]
+    unknown = [column for column in columns if not _has_iceberg_type(column)]
     if unknown:
-        named = ", ".join(f"{one.name} ({one.type})" for one in unknown)
+        named = ", ".join(f"{column.name} ({column.type})" for column in unknown)
         raise SchemaEvolutionError(f"Iceberg has no type for {named}. Cast or drop it; nothing was written")
     try:
-        made = pyarrow_to_schema(pa.schema(fields), downcast_ns_timestamp_to_us=True)
-        index_by_name(made)  # otherwise first done when somebody looks a column up
+        converted = pyarrow_to_schema(pa.schema(columns), downcast_ns_timestamp_to_us=True)
+        index_by_name(converted)  # otherwise names are first indexed, and refused, when a column is looked up
     except ValueError as exc:  # a column `a.b` beside the field b of a
         raise SchemaEvolutionError(f"{exc}; rename one of them. Nothing was written") from exc
-    return made
+    return converted
 
 
 def name_problems(schema: Schema, whose: str) -> list[str]:
-    """What is wrong with the names of a schema; Spark could not read such a table."""
+    """The problems with a schema's names: Spark cannot read a table that has one of them."""
     return column_problems(schema_to_pyarrow(schema), whose)
 
 
-def _is_known(one: pa.Field) -> bool:
+def _has_iceberg_type(column: pa.Field) -> bool:
     try:
-        pyarrow_to_schema(pa.schema([one]), downcast_ns_timestamp_to_us=True)
+        pyarrow_to_schema(pa.schema([column]), downcast_ns_timestamp_to_us=True)
     except (UnsupportedPyArrowTypeException, ValueError):
         return False
     # `unknown` is a type of table format 3; tables of format 2 cannot hold it.
-    return not pa.types.is_null(one.type)
+    return not pa.types.is_null(column.type)
 
 
-def _with_ids(one: pa.Field, ids: Iterator[int]) -> pa.Field:
-    metadata = {**(one.metadata or {}), b"PARQUET:field_id": str(next(ids)).encode()}
-    kind = one.type
+def _with_ids(arrow_field: pa.Field, ids: Iterator[int]) -> pa.Field:
+    metadata = {**(arrow_field.metadata or {}), b"PARQUET:field_id": str(next(ids)).encode()}
+    kind = arrow_field.type
     if pa.types.is_struct(kind):
         kind = pa.struct([_with_ids(kind.field(index), ids) for index in range(kind.num_fields)])
     elif pa.types.is_map(kind):
         kind = pa.map_(_with_ids(kind.key_field, ids), _with_ids(kind.item_field, ids))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         kind = pa.list_(_with_ids(kind.value_field, ids))
-    return pa.field(one.name, kind, one.nullable, metadata)
+    return pa.field(arrow_field.name, kind, arrow_field.nullable, metadata)
 
 
 def plan_change(table: Schema, data: Schema, *, name: object, evolve: bool) -> SchemaChange:
-    """What the table needs so that the data fits, or a SchemaEvolutionError that names every field in the way."""
+    """The change that makes the data fit, or a SchemaEvolutionError that names every incompatible field."""
     change = SchemaChange()
     relaxed: list[Path] = []
     problems: dict[Path, str] = {}
@@ -124,13 +124,13 @@ def plan_change(table: Schema, data: Schema, *, name: object, evolve: bool) -> S
 
 
 def apply_change(table: Table, change: SchemaChange) -> None:
-    """Carry the change out in one metadata commit."""
+    """Apply the change in one metadata commit."""
     with table.update_schema() as update:
         apply_to(update, change)
 
 
 def apply_to(update: UpdateSchema, change: SchemaChange) -> None:
-    """Make the change a part of a commit."""
+    """Add the change to an update that the caller commits."""
     _refuse_names_of_partitions(metadata_of(update), change)
     for path, kind in change.added.items():
         update.add_column(path, kind)
@@ -162,19 +162,19 @@ def _compare_structs(
     problems: dict[Path, str],
 ) -> None:
     # Spark takes `Amount` and `amount` for one column, so a table must never hold both.
-    found = places_of([one.name for one in data.fields], [one.name for one in table.fields])
-    for place, existing in zip(found, table.fields, strict=True):
+    places = places_of([column.name for column in data.fields], [column.name for column in table.fields])
+    for place, existing in zip(places, table.fields, strict=True):
         path = (*at, existing.name)
-        arriving = None if place is None else data.fields[place]
-        if arriving is None:
+        incoming = None if place is None else data.fields[place]
+        if incoming is None:
             if existing.required:
                 problems[path] = "is required and missing from the data"
             continue
-        if existing.required and not arriving.required:
+        if existing.required and not incoming.required:
             relaxed.append(path)
-        _compare_types(path, existing.field_type, arriving.field_type, change, relaxed, problems)
-    added = (one for number, one in enumerate(data.fields) if number not in found)
-    change.added.update({(*at, one.name): one.field_type for one in added})
+        _compare_types(path, existing.field_type, incoming.field_type, change, relaxed, problems)
+    added = (column for place, column in enumerate(data.fields) if place not in places)
+    change.added.update({(*at, column.name): column.field_type for column in added})
 
 
 def _compare_types(
@@ -202,7 +202,7 @@ def _compare_types(
 
 
 def fits(narrow: IcebergType, wide: IcebergType) -> bool:
-    """May every value of `narrow` be stored as `wide`, by Iceberg's rules of promotion?"""
+    """Can `narrow` be promoted to `wide` by Iceberg's rules of type promotion?"""
     if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
         return narrow.scale == wide.scale and narrow.precision <= wide.precision
     return (isinstance(narrow, IntegerType) and isinstance(wide, LongType)) or (

@@ -1,7 +1,7 @@
-"""The one mapping between Arrow's types and Iceberg's, and how a column becomes what a table holds.
+"""The mapping of Arrow's types to Iceberg's, and the cast of batches to the schema of a table.
 
-Arrow has many types for one thing; a table has one. What loses nothing is converted, and what could lose something is
-checked value by value:
+Arrow has several types for what Iceberg stores as one. Lossless conversions always apply; conversions that could lose
+data are checked value by value:
 
     string, string_view, dictionary, run-end encoded   their plain value type
     int8, int16, uint8, uint16                         int
@@ -12,7 +12,7 @@ checked value by value:
     date64, time32, time64                             date, time in microseconds
     list, fixed-size list, list view                   list
 
-Nanoseconds that are not whole microseconds are refused, or cut off and counted if the writer says so.
+Values finer than a microsecond are refused, or truncated and counted if the write sets `truncate_nanoseconds`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MAX_DIGITS = 38
 
 
 def iceberg_storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type under which Iceberg keeps values of this type; itself if Iceberg has none."""
-    for is_kind, lasting in _LASTING:
+    """The Arrow type under which Iceberg stores values of this type; the type itself if Iceberg has none."""
+    for is_kind, storage_type in _STORAGE_TYPES:
         if is_kind(kind):
-            return lasting
+            return storage_type
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return iceberg_storage_type(kind.value_type)
     if pa.types.is_timestamp(kind):
@@ -43,18 +43,18 @@ def iceberg_storage_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(kind) and kind.precision <= _MAX_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
-        return pa.struct([_lasting_field(kind.field(at)) for at in range(kind.num_fields)])
+        return pa.struct([_storage_field(kind.field(at)) for at in range(kind.num_fields)])
     if pa.types.is_map(kind):
-        return pa.map_(_lasting_field(kind.key_field), _lasting_field(kind.item_field))
+        return pa.map_(_storage_field(kind.key_field), _storage_field(kind.item_field))
     if _is_list(kind):
-        return pa.large_list(_lasting_field(kind.value_field))
+        return pa.large_list(_storage_field(kind.value_field))
     if isinstance(kind, pa.BaseExtensionType) and kind != pa.uuid():
         return iceberg_storage_type(kind.storage_type)
     return kind
 
 
-def _lasting_field(one: pa.Field) -> pa.Field:
-    return one.with_type(iceberg_storage_type(one.type))
+def _storage_field(field: pa.Field) -> pa.Field:
+    return field.with_type(iceberg_storage_type(field.type))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -70,7 +70,7 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-_LASTING = (
+_STORAGE_TYPES = (
     (pa.types.is_string_view, pa.large_string()),
     (pa.types.is_string, pa.large_string()),
     (pa.types.is_binary_view, pa.large_binary()),
@@ -88,20 +88,20 @@ _LASTING = (
 
 
 def column_problems(schema: pa.Schema, whose: str = "the data") -> list[str]:
-    """What no table can hold of these columns, and of the fields inside of them: names, and types without values."""
+    """The names and types of these columns, and of their nested fields, that no table can hold."""
     return _name_problems(list(schema), whose, "column", "")
 
 
 def places_of(have: Sequence[str], want: Sequence[str]) -> list[int | None]:
-    """Where each wanted column is; Spark does not tell `At` from `at`."""
+    """The place of each wanted column, ignoring case as Spark does; None if it is missing."""
     exact, wanted = {name: place for place, name in enumerate(have)}, set(want)
-    # A table of somebody else may hold `At` and `at`: then each takes its own.
+    # A table of another engine may have both `At` and `at`: exact matches come first.
     free = {name.lower(): place for name, place in exact.items() if name not in wanted}
     return [exact[name] if name in exact else free.pop(name.lower(), None) for name in want]
 
 
 def _name_problems(fields: list[pa.Field], where: str, noun: str, above: str) -> list[str]:
-    names = [one.name for one in fields]
+    names = [field.name for field in fields]
     twice = [name for name, count in Counter(name.lower() for name in names).items() if count > 1]
     problems = []
     if twice:
@@ -111,7 +111,7 @@ def _name_problems(fields: list[pa.Field], where: str, noun: str, above: str) ->
         )
     if any(not name for name in names):
         problems.append(f"{where} has a {noun} without a name; name it")
-    return problems + [problem for one in fields for problem in _inner_problems(one.type, f"{above}{one.name}")]
+    return problems + [problem for field in fields for problem in _inner_problems(field.type, f"{above}{field.name}")]
 
 
 def _inner_problems(kind: pa.DataType, path: str) -> list[str]:
@@ -131,11 +131,11 @@ def _inner_problems(kind: pa.DataType, path: str) -> list[str]:
 
 @dataclass
 class ArrowCaster:
-    """Makes batches what a table holds: its columns in their order, its types; NULL where the data has none."""
+    """Casts batches to a table's schema: its columns, in their order and types; NULL for missing columns."""
 
     target: pa.Schema
     truncate_nanoseconds: bool = False
-    by_position: bool = False  # columns and nested fields keep their places and get new names
+    by_position: bool = False  # match columns and nested fields by position, not by name
     truncated: int = 0
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -168,7 +168,7 @@ class ArrowCaster:
         if pa.types.is_struct(have) and pa.types.is_struct(want):
             return self._fit_struct(values, want, path)
         if pa.types.is_map(have) and pa.types.is_map(want):
-            values = pa.concat_arrays([values])  # a slice keeps the offsets of the whole
+            values = pa.concat_arrays([values])  # a copy: a slice keeps the offsets of the whole array
             keys = self._fit(values.keys, want.key_type, f"{path}.key")
             items = self._fit(values.items, want.item_type, f"{path}.value")
             _refuse_nulls(items, want.item_field, f"{path}.value")
@@ -180,19 +180,20 @@ class ArrowCaster:
     def _fit_struct(self, values: pa.StructArray, want: pa.StructType, path: str) -> pa.Array:
         fields = [want.field(at) for at in range(want.num_fields)]
         have = [values.type.field(at).name for at in range(values.type.num_fields)]
-        places = self._places(have, [one.name for one in fields])
+        places = self._places(have, [field.name for field in fields])
         children = [
-            pa.nulls(len(values), one.type)
+            pa.nulls(len(values), field.type)
             if place is None
-            else self._fit(values.field(place), one.type, f"{path}.{one.name}")
-            for place, one in zip(places, fields, strict=True)
+            else self._fit(values.field(place), field.type, f"{path}.{field.name}")
+            for place, field in zip(places, fields, strict=True)
         ]
-        for child, one in zip(children, fields, strict=True):
-            _refuse_nulls(child.filter(values.is_valid()) if values.null_count else child, one, f"{path}.{one.name}")
+        for child, field in zip(children, fields, strict=True):
+            present = child.filter(values.is_valid()) if values.null_count else child
+            _refuse_nulls(present, field, f"{path}.{field.name}")
         return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
 
     def _fit_list(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
-        # Arrow's own cast of list views reads beyond their end, so the list is built anew from its lengths.
+        # Arrow's own cast of list views reads beyond their end, so the list is rebuilt from its lengths.
         lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
         offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
         items = self._fit(values.flatten(), want.value_type, f"{path}.element")
@@ -204,7 +205,7 @@ class ArrowCaster:
             return values.cast(want)
         except pa.ArrowInvalid as exc:
             if _is_finer(values.type, want):
-                return self._cut(values, want, path)
+                return self._truncate(values, want, path)
             raise SchemaEvolutionError(
                 f"column '{path}' holds a value that {want} cannot: {exc.args[0]}. Nothing was written"
             ) from exc
@@ -213,29 +214,29 @@ class ArrowCaster:
                 f"column '{path}': {values.type} cannot become {want}; cast it. Nothing was written"
             ) from exc
 
-    def _cut(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
-        # Downwards, before 1970 too, where a cast would go upwards.
-        down = pc.floor_temporal(values, unit="microsecond") if pa.types.is_timestamp(values.type) else values
-        cut = down.cast(want, safe=False)
-        count = pc.sum(pc.not_equal(cut.cast(values.type, safe=False), values)).as_py()
+    def _truncate(self, values: pa.Array, want: pa.DataType, path: str) -> pa.Array:
+        # Round down, also before 1970, where a cast would round up.
+        floored = pc.floor_temporal(values, unit="microsecond") if pa.types.is_timestamp(values.type) else values
+        truncated = floored.cast(want, safe=False)
+        count = pc.sum(pc.not_equal(truncated.cast(values.type, safe=False), values)).as_py()
         if not self.truncate_nanoseconds:
             raise SchemaEvolutionError(
                 f"column '{path}' holds {count} {'value' if count == 1 else 'values'} finer than a microsecond, which "
-                f"the table cannot keep: round them, or say truncate_nanoseconds. Nothing was written"
+                f"the table cannot keep: round them, or set truncate_nanoseconds. Nothing was written"
             )
         self.truncated += count
-        return cut
+        return truncated
 
 
 def _has_required(kind: pa.DataType) -> bool:
-    """Is there anything inside of it that may not be NULL? Then its values are looked at."""
+    """Does the type have a required nested field? Then its values must be checked for NULL."""
     if pa.types.is_struct(kind):
         inner = [kind.field(at) for at in range(kind.num_fields)]
     elif pa.types.is_map(kind):
         inner = [kind.item_field]
     else:
         inner = [kind.value_field] if _is_list(kind) else []
-    return any(not one.nullable or _has_required(one.type) for one in inner)
+    return any(not field.nullable or _has_required(field.type) for field in inner)
 
 
 def _refuse_nulls(values: pa.Array, field: pa.Field, path: str) -> None:

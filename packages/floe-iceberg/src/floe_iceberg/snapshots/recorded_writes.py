@@ -1,4 +1,4 @@
-"""Whether a table still holds a write that was recorded elsewhere when it was made.
+"""Whether a table still holds a write that was recorded elsewhere when it was committed.
 
 The evidence is the table's metadata alone: its uuid, and the snapshots that lead to the head of a branch. Expiry
 removes the oldest of them, so absence proves a loss only where the snapshot would have to be among those that remain.
@@ -22,8 +22,8 @@ __all__ = ["BranchHistory", "Loss", "RecordedWrite"]
 
 # The source of a cherry-picked snapshot, as Iceberg records it in the summary.
 _PICKED_FROM = "source-snapshot-id"
-# Snapshots have timestamps of their writers' clocks, which may differ by this much.
-_CLOCKS_MS = 3600 * 1000
+# Snapshots carry the time of their writer's clock; clocks may differ by this much.
+_MAX_CLOCK_SKEW_MS = 3600 * 1000
 
 
 class Loss(str, Enum):
@@ -54,12 +54,12 @@ class BranchHistory:
     def __init__(self, table: Table, branch: str = MAIN_BRANCH) -> None:
         self._metadata = table.metadata
         self._branch = branch
-        self._by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
+        self._by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
         self._chain = self._ancestors(branch)
-        self.summaries = [one.summary.additional_properties for one in self._chain if one.summary is not None]
-        self._write_ids = {one[WRITE_ID] for one in self.summaries if WRITE_ID in one}
-        self.snapshot_ids = {str(one.snapshot_id) for one in self._chain}
-        self.snapshot_ids |= {one[_PICKED_FROM] for one in self.summaries if _PICKED_FROM in one}
+        self.summaries = [item.summary.additional_properties for item in self._chain if item.summary is not None]
+        self._write_ids = {summary[WRITE_ID] for summary in self.summaries if WRITE_ID in summary}
+        self.snapshot_ids = {str(snapshot.snapshot_id) for snapshot in self._chain}
+        self.snapshot_ids |= {summary[_PICKED_FROM] for summary in self.summaries if _PICKED_FROM in summary}
 
     @property
     def created_at(self) -> datetime | None:
@@ -108,21 +108,21 @@ class BranchHistory:
         """Was it committed after the oldest snapshot that remains, so that expiry does not explain its absence?"""
         if committed_ms is None or not self._chain:
             return False
-        return committed_ms > self._chain[-1].timestamp_ms + _CLOCKS_MS
+        return committed_ms > self._chain[-1].timestamp_ms + _MAX_CLOCK_SKEW_MS
 
     def _is_on_another_branch(self, snapshot: Snapshot) -> bool:
         others = [name for name in _branches(self._metadata) if name != self._branch]
-        return any(one.snapshot_id == snapshot.snapshot_id for name in others for one in self._ancestors(name))
+        return any(snapshot.snapshot_id == other.snapshot_id for name in others for other in self._ancestors(name))
 
     def _ancestors(self, branch: str) -> list[Snapshot]:
         """From the head to the oldest that remains; PyIceberg's own walk is quadratic in the number of snapshots."""
         ref = self._metadata.refs.get(branch)
         snapshot = self._by_id.get(ref.snapshot_id) if ref is not None else None
-        found: list[Snapshot] = []
+        ancestors: list[Snapshot] = []
         while snapshot is not None:
-            found.append(snapshot)
+            ancestors.append(snapshot)
             snapshot = self._by_id.get(snapshot.parent_snapshot_id or -1)
-        return found
+        return ancestors
 
 
 def _branches(metadata: TableMetadata) -> list[str]:

@@ -37,12 +37,11 @@ __all__ = [
     "publication",
     "remove_ref",
     "snapshot_at",
-    "snapshots_told",
     "staged_since",
     "staging_branch",
 ]
 
-# Tags that keep what an asset consumed last: the snapshots after them are still needed.
+# The prefix of tags at the snapshot that an asset consumed last; it still needs the snapshots after it.
 CURSOR_PREFIX = "floe-cursor-"
 # The tag of the lease on a table, and the prefix of the tag that names its holder.
 LEASE = "floe-lease"
@@ -54,14 +53,14 @@ _LISTED = 5
 
 
 def staging_branch(now: float) -> str:
-    """A new name for a staging branch; it contains when the write began."""
+    """A new name for a staging branch; it contains the start time of the write."""
     return f"floe_{int(now):x}_{uuid.uuid4().hex[:12]}"
 
 
 def staged_since(table: Table) -> list[datetime]:
-    """When each of the writes began that have a staging branch, running or left behind."""
-    found = [_STAGING.fullmatch(name) for name in table.metadata.refs]
-    return sorted(datetime.fromtimestamp(int(one[1], 16), timezone.utc) for one in found if one)
+    """The start times of writes that have a staging branch, running or abandoned."""
+    matches = [_STAGING.fullmatch(name) for name in table.metadata.refs]
+    return sorted(datetime.fromtimestamp(int(match[1], 16), timezone.utc) for match in matches if match)
 
 
 def create_ref(
@@ -179,8 +178,8 @@ def discard(table: Table, branch: str) -> None:
     ref = table.metadata.refs.get(branch)
     if ref is None:
         return
-    others = [one.snapshot_id for name, one in table.metadata.refs.items() if name != branch]
-    kept = {found for other in others for found in _ancestors(table, table.snapshot_by_id(other))}
+    heads = [other.snapshot_id for name, other in table.metadata.refs.items() if name != branch]
+    kept = {ancestor for head in heads for ancestor in _ancestors(table, table.snapshot_by_id(head))}
     own = sorted(_ancestors(table, table.snapshot_by_id(ref.snapshot_id)) - kept)
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=branch)]
     if own:
@@ -194,7 +193,7 @@ def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> 
         raise ConfigurationError(f"as_of {moment} has no time zone; set it, for example {moment.isoformat()}+00:00")
     found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
     if found is None:
-        first = min((one.timestamp_ms for one in table.snapshots()), default=None)
+        first = min((snapshot.timestamp_ms for snapshot in table.snapshots()), default=None)
         oldest = "none yet" if first is None else datetime.fromtimestamp(first / 1000, timezone.utc).isoformat()
         raise ConfigurationError(
             f"table '{identifier}' had no snapshot at {moment.isoformat()}; it was created later, or that snapshot "
@@ -210,12 +209,12 @@ def known_snapshot(table: Table, identifier: TableIdentifier, snapshot_id: int |
         raise ConfigurationError(f"table '{identifier}' has no snapshot yet; write to it first")
     if found is None:
         raise ConfigurationError(
-            f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired (there: {snapshots_told(table)})"
+            f"table '{identifier}' has no snapshot {snapshot_id}; it may have expired (there: {_latest_ids(table)})"
         )
     return found
 
 
-def snapshots_told(table: Table) -> str:
+def _latest_ids(table: Table) -> str:
     """The ids of the latest snapshots, and the number of older ones."""
     ids = [str(snapshot.snapshot_id) for snapshot in table.snapshots()]
     latest = ", ".join(ids[-_LISTED:]) or "none"
@@ -250,5 +249,5 @@ def commit_refs(table: Table, expected: dict[str, int | None], updates: list[Tab
     """
     asserted = tuple(AssertRefSnapshotId(ref=name, snapshot_id=snapshot) for name, snapshot in expected.items())
     same = AssertTableUUID(uuid=table.metadata.table_uuid)
-    made = table.catalog.commit_table(table, (same, *asserted), tuple(updates))
-    return Table(table.name(), made.metadata, made.metadata_location, table.io, table.catalog)
+    response = table.catalog.commit_table(table, (same, *asserted), tuple(updates))
+    return Table(table.name(), response.metadata, response.metadata_location, table.io, table.catalog)

@@ -18,7 +18,7 @@ __all__ = ["DATA_ROWS", "WRITE_ID", "ancestors_of", "find_writes", "snapshot_inf
 
 # The key in a snapshot's summary by which a retry finds its write.
 WRITE_ID = "floe.write-id"
-# How many rows a write brought, in the summary of a snapshot that also holds rows which it rewrote.
+# The number of rows in the data of a write, if its snapshot also contains rewritten rows.
 DATA_ROWS = "floe.data-records"
 _VERSION = "floe.version"
 # Keys of a summary that are reserved by Iceberg or Floe.
@@ -29,7 +29,7 @@ _TAKEN = re.compile(
 
 
 def write_summary(write_id: str, properties: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a write adds to its snapshot's summary: the caller's properties, the write id and Floe's version."""
+    """The summary properties of a write: the caller's, the write id and Floe's version."""
     if not isinstance(write_id, str) or not write_id:
         raise ConfigurationError(f"write_id is {write_id!r}; it must be a text that is not empty, or omitted")
     wrong = [key for key, value in (properties or {}).items() if not isinstance(key, str) or not isinstance(value, str)]
@@ -47,7 +47,7 @@ def write_summary(write_id: str, properties: Mapping[str, str] | None = None) ->
 def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
     """Floe's description of a PyIceberg snapshot."""
     summary = snapshot.summary
-    # PyIceberg has checked all of it when it read the metadata.
+    # Not validated again: PyIceberg did so when it read the metadata.
     return SnapshotInfo.model_construct(
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
@@ -66,7 +66,7 @@ def ancestors_of(head: Snapshot | None, metadata: TableMetadata) -> Iterator[Sna
 
 
 def find_writes(table: Table, write_id: str, *, branch: str = MAIN_BRANCH) -> list[SnapshotInfo]:
-    """The snapshots of this write among the ancestors of a branch: none, or one if all is well."""
+    """The snapshots of this write in the history of a branch: at most one, unless two attempts committed."""
     return [
         snapshot_info(snapshot)
         for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata)

@@ -33,16 +33,16 @@ def latest_ms(metadata: TableMetadata) -> int:
     """The timestamp that no later change may precede by more than the grace, or Java refuses it."""
     return max(
         metadata.last_updated_ms,
-        *(one.timestamp_ms for one in metadata.snapshot_log[-1:]),
-        *(one.timestamp_ms for one in metadata.metadata_log[-1:]),
+        *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:]),
+        *(entry.timestamp_ms for entry in metadata.metadata_log[-1:]),
         0,
     )
 
 
 def disorder(metadata: TableMetadata) -> str | None:
     """Why Spark cannot load the table, by each of the checks in Java's TableMetadata; None if it can."""
-    log = [one.timestamp_ms for one in metadata.snapshot_log]
-    files = [one.timestamp_ms for one in metadata.metadata_log]
+    log = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    files = [entry.timestamp_ms for entry in metadata.metadata_log]
     if any(_goes_back(*pair) for pair in pairwise(log)):
         return "its snapshot log is not sorted by time"
     if log and _goes_back(log[-1], metadata.last_updated_ms):
@@ -70,9 +70,9 @@ def _goes_back(earlier: int, later: int) -> bool:
 
 def stamped(updates: Sequence[TableUpdate], base: TableMetadata, *, after: int = 0) -> tuple[TableUpdate, ...]:
     """The updates, with every new snapshot stamped after its parent, the last entry of the snapshot log and `after`."""
-    stamps = {one.snapshot_id: one.timestamp_ms for one in base.snapshots}
-    floor = max(after, *(one.timestamp_ms for one in base.snapshot_log[-1:]), 0)
-    made: list[TableUpdate] = []
+    stamps = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in base.snapshots}
+    floor = max(after, *(entry.timestamp_ms for entry in base.snapshot_log[-1:]), 0)
+    result: list[TableUpdate] = []
     for update in updates:
         if isinstance(update, AddSnapshotUpdate):
             snapshot = update.snapshot
@@ -81,32 +81,32 @@ def stamped(updates: Sequence[TableUpdate], base: TableMetadata, *, after: int =
                 snapshot = snapshot.model_copy(update={"timestamp_ms": floor + 1})
                 update = update.model_copy(update={"snapshot": snapshot})
             floor = stamps[snapshot.snapshot_id] = snapshot.timestamp_ms
-        made.append(update)
-    return tuple(made)
+        result.append(update)
+    return tuple(result)
 
 
 def in_order(metadata: TableMetadata, now: int, base: TableMetadata | None = None) -> TableMetadata:
     """The metadata with sorted logs and snapshots; the same object if nothing is out of order.
 
-    What this commit adds to the log of `base` never moves what was there: this clock may be the one that is wrong.
-    Of what was out of order before, a timestamp later than both the last one and this clock is lowered to the next
-    one, and any other that goes back is raised to just after the one before it.
+    Entries that this commit adds to the log of `base` never change earlier ones: this clock may be the wrong one. Among
+    entries that were out of order before, a timestamp later than both the last one and this clock is lowered to the
+    next one; any other that goes back is raised to just after its predecessor.
     """
     changed: dict[str, object] = {}
-    log = [one.timestamp_ms for one in metadata.snapshot_log]
+    log = [entry.timestamp_ms for entry in metadata.snapshot_log]
     ordered = _ordered(_after_base(metadata, base), now)
     if ordered != log:
         changed["snapshot_log"] = [
-            one.model_copy(update={"timestamp_ms": stamp})
-            for one, stamp in zip(metadata.snapshot_log, ordered, strict=True)
+            entry.model_copy(update={"timestamp_ms": stamp})
+            for entry, stamp in zip(metadata.snapshot_log, ordered, strict=True)
         ]
     last = max(metadata.last_updated_ms, *ordered[-1:], 0)
-    files = [one.timestamp_ms for one in metadata.metadata_log]
+    files = [entry.timestamp_ms for entry in metadata.metadata_log]
     *versions, last = _ordered([*files, last], now)
     if versions != files:
         changed["metadata_log"] = [
-            one.model_copy(update={"timestamp_ms": stamp})
-            for one, stamp in zip(metadata.metadata_log, versions, strict=True)
+            entry.model_copy(update={"timestamp_ms": stamp})
+            for entry, stamp in zip(metadata.metadata_log, versions, strict=True)
         ]
     if last != metadata.last_updated_ms:
         changed["last_updated_ms"] = last
@@ -118,12 +118,12 @@ def in_order(metadata: TableMetadata, now: int, base: TableMetadata | None = Non
 
 def _after_base(metadata: TableMetadata, base: TableMetadata | None) -> list[int]:
     """The timestamps of the snapshot log, with the entries that `base` does not have after the ones before them."""
-    known = {(one.snapshot_id, one.timestamp_ms) for one in (base.snapshot_log if base is not None else ())}
+    known = {(entry.snapshot_id, entry.timestamp_ms) for entry in (base.snapshot_log if base is not None else ())}
     stamps: list[int] = []
-    for one in metadata.snapshot_log:
-        own = (one.snapshot_id, one.timestamp_ms) not in known
-        goes_back = bool(stamps) and one.timestamp_ms <= stamps[-1]
-        stamps.append(stamps[-1] + 1 if own and goes_back else one.timestamp_ms)
+    for entry in metadata.snapshot_log:
+        is_new = (entry.snapshot_id, entry.timestamp_ms) not in known
+        goes_back = bool(stamps) and entry.timestamp_ms <= stamps[-1]
+        stamps.append(stamps[-1] + 1 if is_new and goes_back else entry.timestamp_ms)
     return stamps
 
 
@@ -132,7 +132,7 @@ def _ordered(stamps: list[int], now: int) -> list[int]:
         return stamps
     fixed, ceiling = list(stamps), max(now, stamps[-1])
     # If most of them lie in the future of this clock, it is this clock that is wrong.
-    lowers = 2 * sum(one > ceiling for one in stamps) < len(stamps)
+    lowers = 2 * sum(stamp > ceiling for stamp in stamps) < len(stamps)
     for place in range(len(fixed) - 2, -1, -1):
         if lowers and fixed[place] > ceiling:
             fixed[place] = fixed[place + 1]
@@ -144,11 +144,11 @@ def _ordered(stamps: list[int], now: int) -> list[int]:
 
 def _snapshots_in_order(metadata: TableMetadata, now: int) -> list[Snapshot] | None:
     """The snapshots with none stamped before its parent; None if that is so already."""
-    stamps = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
-    if all(one.timestamp_ms >= stamps.get(one.parent_snapshot_id or 0, 0) for one in metadata.snapshots):
+    stamps = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
+    if all(item.timestamp_ms >= stamps.get(item.parent_snapshot_id or 0, 0) for item in metadata.snapshots):
         return None
-    # The order of the commits; the snapshots of format version 1 all have the number 0, and stand in that order.
-    commits = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
-    ordered = _ordered([one.timestamp_ms for one in commits], now)
-    fixed = {one.snapshot_id: stamp for one, stamp in zip(commits, ordered, strict=True)}
-    return [one.model_copy(update={"timestamp_ms": fixed[one.snapshot_id]}) for one in metadata.snapshots]
+    # The order of the commits; snapshots of format version 1 all have number 0, and are listed in that order.
+    commits = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    ordered = _ordered([snapshot.timestamp_ms for snapshot in commits], now)
+    fixed = {snapshot.snapshot_id: stamp for snapshot, stamp in zip(commits, ordered, strict=True)}
+    return [item.model_copy(update={"timestamp_ms": fixed[item.snapshot_id]}) for item in metadata.snapshots]

@@ -19,7 +19,7 @@ _REQUEST_SECONDS = 60
 
 
 class S3StoragePlugin(StoragePlugin):
-    """One bucket. Its credentials are those in floe.yaml, those that the catalog vends, or those of the machine."""
+    """One bucket, with credentials from floe.yaml, vended by the catalog, or of the machine."""
 
     metadata: ClassVar[PluginMetadata] = PluginMetadata(
         name="s3",
@@ -43,13 +43,13 @@ class S3StoragePlugin(StoragePlugin):
     def health_check(self) -> HealthStatus:
         settings = self._settings
         where = f"{settings.bucket} at {settings.endpoint or 'Amazon S3'}"
-        if settings.access_key_id is None:  # they are the catalog's, or the machine's: only reading a table shows
+        if settings.access_key_id is None:  # vended, or of the machine: only a read can test them
             return HealthStatus(healthy=True, message=f"{where}, without keys of its own; not checked yet")
         from pyarrow.fs import FileSelector, FileType
 
         files = PyArrowFileIO(self.get_pyiceberg_properties()).fs_by_scheme("s3", settings.bucket)
-        found = files.get_file_info(settings.bucket)
-        if found.type is FileType.NotFound:
+        info = files.get_file_info(settings.bucket)
+        if info.type is FileType.NotFound:
             return HealthStatus(healthy=False, message=f"there is no bucket {where}; create it, or check the name")
         files.get_file_info(FileSelector(settings.bucket))
         return HealthStatus(healthy=True, message=where)
@@ -67,7 +67,7 @@ class S3StoragePlugin(StoragePlugin):
             ).lower(),
             "s3.connect-timeout": str(_CONNECT_SECONDS),
             "s3.request-timeout": str(_REQUEST_SECONDS),
-            **_named("s3.region", _region(settings)),
+            **_if_set("s3.region", _region(settings)),
         }
 
     def get_warehouse_uri(self, namespace: str | None = None) -> str:
@@ -81,7 +81,7 @@ class S3StoragePlugin(StoragePlugin):
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
             **self._shared(settings),
             "s3.path-style-access": str(settings.path_style_access).lower(),
-            **_named("client.region", _region(settings)),
+            **_if_set("client.region", _region(settings)),
         }
         return {
             **{f"{prefix}.{key}": value for key, value in properties.items()},
@@ -103,5 +103,5 @@ def _region(settings: S3StorageConfig) -> str | None:
     return settings.region or ("us-east-1" if settings.endpoint else None)
 
 
-def _named(key: str, value: str | None) -> dict[str, str]:
+def _if_set(key: str, value: str | None) -> dict[str, str]:
     return {} if value is None else {key: value}

@@ -20,7 +20,7 @@ ArrowData: TypeAlias = Any
 
 # Rows converted and split at a time: enough to be fast, few enough not to matter for memory.
 _STEP_BYTES = 32 * 2**20
-# The most that the sample of rows may hold.
+# The maximum size of the sample of rows.
 _SAMPLE_BYTES = 2**20
 
 
@@ -47,7 +47,7 @@ class ArrowSource:
         A column that holds only NULL and has no type takes the table's type; a column without NULL satisfies a
         required one.
         """
-        known = {one.name.lower() for one in table.fields} if table is not None else set()
+        known = {column.name.lower() for column in table.fields} if table is not None else set()
         untyped = self.untyped
         unknown = [name for name in untyped if name.lower() not in known]
         if unknown:
@@ -56,7 +56,11 @@ class ArrowSource:
             )
         full = self.full if table is not None else frozenset[str]()
         return pa.schema(
-            [one.with_nullable(one.nullable and one.name not in full) for one in self.schema if one.name not in untyped]
+            [
+                column.with_nullable(column.nullable and column.name not in full)
+                for column in self.schema
+                if column.name not in untyped
+            ]
         )
 
 
@@ -64,12 +68,12 @@ class Sample:
     """The first rows of the data, copied: they must not keep their batches in memory."""
 
     def __init__(self, rows: int) -> None:
-        self.seen = 0  # the number of all rows
+        self.seen = 0  # the number of rows in all batches
         self._wanted = rows
         self._batches: list[pa.RecordBatch] = []
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch itself; some of its rows are kept if more are wanted."""
+        """Return the batch; copy some of its rows if the sample is not complete yet."""
         self.seen += len(batch)
         if self._wanted and len(batch):
             row_bytes = max(1, batch.nbytes // len(batch))
@@ -91,12 +95,12 @@ def source_of(data: ArrowData) -> ArrowSource:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
-        schema = _lasting(data.schema)
-        return ArrowSource(schema, _as_promised(data, schema))
+        schema = _storage_schema(data.schema)
+        return ArrowSource(schema, _checked_batches(data, schema))
     if isinstance(data, pa.Table):
         return _of_table(data)
     # Subclasses of the supported classes are supported too.
-    names = [(one.__module__.partition(".")[0], one.__name__) for one in type(data).__mro__]
+    names = [(base.__module__.partition(".")[0], base.__name__) for base in type(data).__mro__]
     if ("pandas", "DataFrame") in names:
         return _of_table(_of_pandas(data))
     if ("polars", "DataFrame") in names:
@@ -111,17 +115,17 @@ def source_of(data: ArrowData) -> ArrowSource:
 
 
 def _of_table(table: pa.Table) -> ArrowSource:
-    full = frozenset(name for at, name in enumerate(table.schema.names) if not table.column(at).null_count)
+    full = frozenset(name for index, name in enumerate(table.schema.names) if not table.column(index).null_count)
     row_bytes = max(1, table.nbytes // max(1, table.num_rows))
     batches = iter(table.to_batches(max_chunksize=max(1024, _STEP_BYTES // row_bytes)))
-    return ArrowSource(_lasting(table.schema), batches, full)
+    return ArrowSource(_storage_schema(table.schema), batches, full)
 
 
-def _as_promised(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _checked_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a stream, each checked against the schema that the stream declares."""
     for batch in batches:
-        have = pa.schema([(one.name, iceberg_storage_type(one.type)) for one in batch.schema])
-        if have != pa.schema([(one.name, one.type) for one in schema]):
+        have = pa.schema([(column.name, iceberg_storage_type(column.type)) for column in batch.schema])
+        if have != pa.schema([(column.name, column.type) for column in schema]):
             raise SchemaEvolutionError(
                 f"the data declares {_described(schema)}, but a batch has {_described(have)}; give all batches one "
                 f"schema. Nothing was written"
@@ -143,7 +147,7 @@ def _of_pandas(frame: Any) -> pa.Table:
         )
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    except (ValueError, TypeError) as exc:  # ArrowInvalid, ArrowTypeError; a plain one for duplicate names
+    except (ValueError, TypeError) as exc:  # ArrowInvalid, ArrowTypeError; a plain ValueError for duplicate names
         raise SchemaEvolutionError(f"pandas data that Arrow cannot hold: {exc.args[0]}. Nothing was written") from exc
 
 
@@ -161,15 +165,15 @@ def _of_polars(frame: Any) -> pa.Table:
 
 
 def _of_lazy_frame(frame: Any) -> ArrowSource:
-    schema = _lasting(_of_polars(frame.clear().collect()).schema)
+    schema = _storage_schema(_of_polars(frame.clear().collect()).schema)
     # Older releases of polars cannot return a result in batches.
     pieces = frame.collect_batches() if hasattr(frame, "collect_batches") else iter([frame.collect()])
     batches = (batch for piece in pieces for batch in _of_polars(piece).to_batches())
-    return ArrowSource(schema, _as_promised(batches, schema))
+    return ArrowSource(schema, _checked_batches(batches, schema))
 
 
-def _lasting(schema: pa.Schema) -> pa.Schema:
+def _storage_schema(schema: pa.Schema) -> pa.Schema:
     problems = column_problems(schema)
     if problems:
         raise SchemaEvolutionError(f"{'; '.join(problems)}. Nothing was written")
-    return pa.schema([one.with_type(iceberg_storage_type(one.type)) for one in schema])
+    return pa.schema([column.with_type(iceberg_storage_type(column.type)) for column in schema])

@@ -87,7 +87,7 @@ class _Begun:
     """A write whose table was found, or is being created, before its files are staged."""
 
     table: Table | None
-    arriving: ArrowSource
+    source: ArrowSource
     schema: Schema
     transaction: Transaction
     change: SchemaChange
@@ -114,33 +114,33 @@ def _begun(
             tables.refuse_moved(table, request.identifier)
             check_table(request, table)
             refuse_location_provider(table.properties, f"table '{request.identifier}'")
-        arriving = data = source_of(data)
-        schema = to_iceberg_schema(arriving.schema_for(table.schema() if table is not None else None))
+        source = data = source_of(data)
+        schema = to_iceberg_schema(source.schema_for(table.schema() if table is not None else None))
         try:
             transaction, change = begin(tables, request, table, schema)
         except TableAlreadyExistsError:
-            # Refused again although there is no table: others create and drop it, or something else has the name.
+            # Refused again without a table: other writers create and drop it, or another object has its name.
             if table is not None or number >= backoff.DOUBTFUL_ATTEMPTS:
                 raise
             time.sleep(backoff.delay(number))
         else:
-            return _Begun(table, arriving, schema, transaction, change)
-    raise AssertionError("the loop ends by itself")
+            return _Begun(table, source, schema, transaction, change)
+    raise AssertionError("the loop returns or raises")
 
 
 def _stage(request: WriteRequest, begun: _Begun, sample: Sample) -> tuple[Staged, Replacement, int]:
     """Write the data files, and the remaining rows of files that are replaced only in part."""
-    table, arriving = begun.table, begun.arriving
+    table, source = begun.table, begun.source
     stager = Stager(begun.transaction.table_metadata, table_of(begun.transaction).io)
     condition = _condition(request, stager.schema)
-    fitting = ArrowCaster(stager.arrow_schema, request.truncate_nanoseconds)
-    fitted = (fitting.fit(batch) for batch in arriving.batches)
+    caster = ArrowCaster(stager.arrow_schema, request.truncate_nanoseconds)
+    cast = (caster.fit(batch) for batch in source.batches)
     try:
         guard = Guard(condition, stager.schema, str(request.slice or request.overwrite_filter))
-        inside = (sample.of(batch) for batch in fitted if guard.check(batch))
+        inside = (sample.of(batch) for batch in cast if guard.check(batch))
         if request.mode is WriteMode.UPSERT:
             rows = guard.complete(inside, request.identifier)
-            replacement = merge_rows(request, table, stager, rows, arriving.schema.names)
+            replacement = merge_rows(request, table, stager, rows, source.schema.names)
         else:
             for batch in guard.complete(inside, request.identifier):
                 stager.add(batch)
@@ -149,7 +149,7 @@ def _stage(request: WriteRequest, begun: _Begun, sample: Sample) -> tuple[Staged
     except BaseException:
         stager.abandon()  # no commit was sent yet
         raise
-    return staged, replacement, fitting.truncated
+    return staged, replacement, caster.truncated
 
 
 def _condition(request: WriteRequest, schema: Schema) -> BooleanExpression | None:

@@ -53,7 +53,7 @@ class CommitOutcome:
 
     @property
     def seen(self) -> Table:
-        """The table of a write that was found in it."""
+        """The table that contains the committed write."""
         if self.table is None:
             raise AssertionError("a write that was found has a table")
         return self.table
@@ -62,7 +62,7 @@ class CommitOutcome:
 def resolve_outcome(
     look: Callable[[], Table | None], identifier: TableIdentifier, write_id: str, *, branch: str = MAIN_BRANCH
 ) -> CommitOutcome:
-    """Look the write up. `look` loads the table as it is now, or returns None while it does not exist."""
+    """Search the table for the write. `look` loads the current table, or returns None if it does not exist."""
     try:
         for attempt in Retrying(
             # A retry does not bring back a table that was dropped.
@@ -75,11 +75,11 @@ def resolve_outcome(
                 table = look()
     except TableNotFoundError:
         raise
-    except Exception:  # noqa: BLE001 - whatever it was, the outcome is unknown
+    except Exception:  # noqa: BLE001 - on any error the outcome is unknown
         return CommitOutcome(Outcome.UNKNOWN)
-    found = find_writes(table, write_id, branch=branch) if table is not None else []
-    if found:
-        return CommitOutcome(Outcome.COMMITTED, single_snapshot(found, identifier), table)
+    snapshots = find_writes(table, write_id, branch=branch) if table is not None else []
+    if snapshots:
+        return CommitOutcome(Outcome.COMMITTED, single_snapshot(snapshots, identifier), table)
     return CommitOutcome(Outcome.NOT_COMMITTED, table=table)
 
 
@@ -112,7 +112,7 @@ def undecided(request: WriteRequest, tables: IcebergTableManager, *, reason: str
 def advice(request: WriteRequest, tables: IcebergTableManager, *, wait: bool = False) -> str:
     """How to resolve the outcome of a write, from any process: a new run has another write id."""
     artifacts = tables.artifacts
-    # Other environments have other tables of the same name, without the write.
+    # A table of the same name in another environment does not contain the write.
     lake = f"environment={artifacts.environment!r}" if artifacts is not None and artifacts.environment else ""
     where = "" if request.branch == MAIN_BRANCH else f", branch={request.branch!r}"
     return (

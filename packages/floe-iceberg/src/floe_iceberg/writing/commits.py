@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Commit", "StagedBranch", "begin", "clean"]
 
-_LONGEST_WISH_SECONDS = 60.0
+_MAX_RETRY_AFTER_SECONDS = 60.0
 _CONFLICT = (CommitFailedException, TableAlreadyExistsError)
 # After these, the outcome of the commit is unknown.
 _DOUBTFUL = (
@@ -112,22 +112,22 @@ class StagedBranch:
     name: str
     base: Snapshot
     spec_id: int  # the partition spec of the table when the write began
-    files: Callable[[Table], tuple[Staged, Replacement]]  # what it adds and replaces, or a conflict
+    files: Callable[[Table], tuple[Staged, Replacement]]  # the files it adds and replaces; raises on a conflict
 
 
 @dataclass
 class Commit:
-    """Staged files, or a staged branch, on their way into a table."""
+    """The commit of staged files, or of a staged branch, to a table."""
 
     tables: IcebergTableManager
     request: WriteRequest
-    data: Schema | None  # None if the schema of the table has been changed before
+    data: Schema | None  # None if the table's schema has been evolved already
     summary: Mapping[str, str]
     op: Operation
     staged: Staged | None = None
     replacement: Replacement = NOTHING
     branch: StagedBranch | None = None
-    published: bool = False  # the target was moved to the branch, which ended with it
+    published: bool = False  # the target was moved to the head of the branch, and the branch was removed
 
     def commit(self, table: Table) -> WriteResult:
         """`run` on a table that was just loaded and whose schema fits the data already."""
@@ -137,7 +137,7 @@ class Commit:
         return self.run(table, *_begin(self.request, table, self.data))
 
     def run(self, table: Table | None, transaction: Transaction, change: SchemaChange) -> WriteResult:
-        """Send the snapshot until it is in the table, or certain not to get there.
+        """Send the commit, with retries, until it is in the table or has definitely failed.
 
         Every attempt asserts the head that was loaded just before and does not contain this write: a first request
         that is still in flight and its retry cannot both succeed.
@@ -148,13 +148,13 @@ class Commit:
         try:
             snapshot_id = self._add_snapshot(transaction, table)
         except BaseException:
-            if self.staged is not None and self.branch is None:  # the files are this commit's own, and were not sent
+            if self.staged is not None and self.branch is None:  # the commit owns the files, and was not sent
                 self.staged.discard()
             raise
         for number in itertools.count(1):
             failure = _failure_of(transaction)
             if failure is None and table is None:
-                failure = self._unseen()
+                failure = self._lost_creation()
             if failure is None:
                 self.published = self.staged is None
                 return self._acknowledged(transaction, snapshot_id, refused, change, created=table is None)
@@ -166,36 +166,37 @@ class Commit:
             if not last:
                 self.op.event("retrying")
                 time.sleep(_pause(number, failure))
-            verdict = commit_outcome.resolve_outcome(
-                self._look, self.request.identifier, self.request.write_id, branch=self.request.branch
+            resolved = commit_outcome.resolve_outcome(
+                self._load_table, self.request.identifier, self.request.write_id, branch=self.request.branch
             )
-            if verdict.outcome is Outcome.COMMITTED and verdict.snapshot is not None:
-                return WriteResult(verdict.snapshot, verdict.seen, change, created=table is None)
-            if verdict.outcome is Outcome.UNKNOWN:
+            if resolved.outcome is Outcome.COMMITTED and resolved.snapshot is not None:
+                return WriteResult(resolved.snapshot, resolved.seen, change, created=table is None)
+            if resolved.outcome is Outcome.UNKNOWN:
                 if not sent:
                     raise failure
                 raise commit_outcome.unknown(self.request, self.tables) from failure
-            if not _may_be_repeated(failure):
+            if not _is_retryable(failure):
                 raise failure
             if last:
-                raise self._given_up(failure, retries=number - 1) from failure
-            present = self._same(first, verdict.table, in_doubt=doubtful > 0 and sent)
+                raise self._retries_exhausted(failure, retries=number - 1) from failure
+            present = self._ensure_same(first, resolved.table, in_doubt=doubtful > 0 and sent)
             if present is not None:  # otherwise send the same request again: it asserts that there is no table
-                # Not those of a creation: a server that accepts two at once may have kept the one it refused.
+                # Not after a creation: a server that accepts two at once may have kept the one it refused.
                 if isinstance(failure, _CONFLICT) and table is not None:
-                    refused += [one for one in transaction.table_metadata.snapshots if one.snapshot_id == snapshot_id]
+                    made = transaction.table_metadata.snapshots
+                    refused += [snapshot for snapshot in made if snapshot.snapshot_id == snapshot_id]
                 table = present
                 transaction, change = self._rebased(table)
                 snapshot_id = self._add_snapshot(transaction, table)
-        raise AssertionError("the loop ends by itself")
+        raise AssertionError("the loop returns or raises")
 
-    def _unseen(self) -> Exception | None:
-        """The failure of a creation whose table is not the one there: some servers acknowledge two and keep one."""
+    def _lost_creation(self) -> Exception | None:
+        """A conflict if the catalog has another table: some servers acknowledge two creations and keep one."""
         try:
-            seen = self._look()
+            table = self._load_table()
         except FloeError:
             return None  # it was acknowledged, and nothing contradicts that
-        if seen is not None and find_writes(seen, self.request.write_id, branch=self.request.branch):
+        if table is not None and find_writes(table, self.request.write_id, branch=self.request.branch):
             return None
         return TableAlreadyExistsError(f"'{self.request.identifier}' was created by another writer at the same time")
 
@@ -213,15 +214,15 @@ class Commit:
         if snapshot is None:
             raise commit_outcome.unknown(self.request, self.tables)
         clean(refused, table.io)
-        if created:  # a table that was staged cannot be read
+        if created:  # PyIceberg does not scan a staged table
             table = Table(table.name(), table.metadata, table.metadata_location, table.io, table.catalog)
         return WriteResult(snapshot_info(snapshot), table, change, created=created)
 
-    def _look(self) -> Table | None:
+    def _load_table(self) -> Table | None:
         return self.tables.find_table(self.request.identifier)
 
-    def _same(self, first: Table | None, now: Table | None, *, in_doubt: bool) -> Table | None:
-        """The table as it is now, if it is the one that the files were staged for."""
+    def _ensure_same(self, first: Table | None, now: Table | None, *, in_doubt: bool) -> Table | None:
+        """The current table, if it is the one that the files were staged for."""
         name = self.request.identifier
         if in_doubt and first is not None and (now is None or now.metadata.table_uuid != first.metadata.table_uuid):
             raise CommitStateUnknownError(
@@ -242,20 +243,20 @@ class Commit:
         return now
 
     def _rebased(self, table: Table) -> tuple[Transaction, SchemaChange]:
-        """The same files on top of the commits of others; staged again only if they no longer fit the table."""
+        """Rebase the files on the current table; they are rewritten only if they no longer fit it."""
         try:
             check_branch(table, self.request.identifier, self.request.branch)
         except ConfigurationError as exc:
             raise ConcurrencyConflictError(f"{exc}; it existed when the write began") from exc
         check_table(self.request, table)
         transaction, change = _begin(self.request, table, self.data)
-        if self.staged is not None and not _means_the_same(self.staged.metadata, transaction.table_metadata):
+        if self.staged is not None and not _is_compatible(self.staged.metadata, transaction.table_metadata):
             if self.replacement.removed:
                 raise ConcurrencyConflictError(
                     f"another writer changed the layout of '{self.request.identifier}' during this write; nothing was "
                     f"written: run it again"
                 )
-            self.staged = _staged_again(self.staged, transaction, table)
+            self.staged = _restaged(self.staged, transaction, table)
         return transaction, change
 
     def _add_snapshot(self, transaction: Transaction, table: Table | None) -> int:
@@ -285,7 +286,7 @@ class Commit:
         return producer.snapshot_id
 
     def _publish(self, branch: StagedBranch, transaction: Transaction, table: Table) -> int | None:
-        """Move the target to the snapshot of the branch, and end the branch; None if the target moved on."""
+        """Move the target to the head of the branch and remove the branch; None if the target has moved."""
         head, ref = table.snapshot_by_name(self.request.branch), table.metadata.refs.get(branch.name)
         if ref is None:
             raise ConcurrencyConflictError(
@@ -303,7 +304,7 @@ class Commit:
         stage_updates(transaction, updates, requirements)
         return ref.snapshot_id
 
-    def _given_up(self, exc: Exception, *, retries: int) -> FloeStorageError:
+    def _retries_exhausted(self, exc: Exception, *, retries: int) -> FloeStorageError:
         if isinstance(exc, CommitFailedException):
             name = self.request.identifier
             return ConcurrencyConflictError(
@@ -336,11 +337,11 @@ def _send(transaction: Transaction) -> None:
 
 
 def _pause(number: int, failure: Exception) -> float:
-    """Seconds to wait: the server's Retry-After if it has one, otherwise a backoff with jitter."""
+    """Seconds to wait: the server's Retry-After if it sent one, otherwise a backoff with jitter."""
     response = getattr(failure.__cause__, "response", None)
-    asked = response.headers.get("Retry-After", "") if response is not None else ""
-    if asked.isdecimal():
-        return min(float(asked), _LONGEST_WISH_SECONDS)
+    retry_after = response.headers.get("Retry-After", "") if response is not None else ""
+    if retry_after.isdecimal():
+        return min(float(retry_after), _MAX_RETRY_AFTER_SECONDS)
     return backoff.delay(number)
 
 
@@ -349,14 +350,14 @@ def _attempts(table: Table | None) -> int:
     return int(retries) + 1 if retries.isdecimal() else backoff.ATTEMPTS
 
 
-def _may_be_repeated(exc: Exception) -> bool:
+def _is_retryable(exc: Exception) -> bool:
     # A local disk that is full or read-only fails before a request is sent, and would fail again.
     local = isinstance(exc, OSError) and exc.errno is not None and not isinstance(exc, ConnectionError | TimeoutError)
     return isinstance(exc, (*_CONFLICT, *_DOUBTFUL)) and not local
 
 
-def _means_the_same(staged: TableMetadata, now: TableMetadata) -> bool:
-    """Do files that were staged for the one fit the other: location, partition spec, field ids?"""
+def _is_compatible(staged: TableMetadata, now: TableMetadata) -> bool:
+    """Do files staged for `staged` fit `now`: the same location, partition spec and field ids?"""
     ids = index_by_name(now.schema())
     return (
         staged.location == now.location
@@ -366,15 +367,15 @@ def _means_the_same(staged: TableMetadata, now: TableMetadata) -> bool:
     )
 
 
-def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Staged:
-    """The rows of the staged files in files for the table as it is now: the data can be read only once."""
+def _restaged(staged: Staged, transaction: Transaction, table: Table) -> Staged:
+    """Rewrite the staged files for the current table; the source data can be read only once."""
     stager = Stager(transaction.table_metadata, table.io)
-    fitting = ArrowCaster(stager.arrow_schema)
+    caster = ArrowCaster(stager.arrow_schema)
     try:
         for file in staged.files:
             # Not with the new table's io: credentials vended for it may not cover where the files were staged.
             for batch in read_rows(staged.metadata, staged.io, FileScanTask(file)):
-                stager.add(fitting.fit(batch))
+                stager.add(caster.fit(batch))
         return stager.finish()
     except BaseException:
         stager.abandon()
@@ -384,7 +385,7 @@ def _staged_again(staged: Staged, transaction: Transaction, table: Table) -> Sta
 def clean(refused: list[Snapshot], io: FileIO) -> None:
     """Remove the manifests of attempts that the catalog refused, after another attempt was committed."""
     for snapshot in refused:
-        with suppress(Exception):  # what cannot be deleted is an orphan, which maintenance removes
-            made = [one for one in snapshot.manifests(io) if one.added_snapshot_id == snapshot.snapshot_id]
-            for path in (*(one.manifest_path for one in made), snapshot.manifest_list):
+        with suppress(Exception):  # a file that remains is an orphan, which maintenance removes
+            added = [item for item in snapshot.manifests(io) if item.added_snapshot_id == snapshot.snapshot_id]
+            for path in (*(manifest.manifest_path for manifest in added), snapshot.manifest_list):
                 io.delete(path)

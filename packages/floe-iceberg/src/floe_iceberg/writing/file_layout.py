@@ -19,7 +19,7 @@ from floe_iceberg._pyiceberg.files import MeasuredWriter
 
 __all__ = ["FileLayout", "RowOrder", "SizedWriter", "check_properties", "portions", "transformed"]
 
-# The most that is buffered, and sorted at once, before it is written.
+# The maximum number of bytes that are buffered, and sorted at once, before they are written.
 LARGEST_PORTION = 128 * 2**20
 _NUMBERS = (
     "write.target-file-size-bytes",
@@ -30,7 +30,7 @@ _NUMBERS = (
     "write.parquet.dict-size-bytes",
     "commit.manifest.target-size-bytes",
 )
-_LEAST_TO_MERGE = "commit.manifest.min-count-to-merge"
+_MIN_COUNT_TO_MERGE = "commit.manifest.min-count-to-merge"
 _LEVEL = "write.parquet.compression-level"
 _CODECS = ("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "uncompressed", "none")
 MERGE_ENABLED = "commit.manifest-merge.enabled"
@@ -38,10 +38,10 @@ MERGE_ENABLED = "commit.manifest-merge.enabled"
 
 def check_properties(properties: Mapping[str, str], identifier: TableIdentifier | None = None) -> None:
     """Refuse values that the engines cannot use; they would fail while writing files, without naming the property."""
-    for name in (*_NUMBERS, _LEAST_TO_MERGE):
-        value, least = properties.get(name, "1"), 0 if name == _LEAST_TO_MERGE else 1
-        if not value.isascii() or not value.isdecimal() or int(value) < least:
-            raise _unusable(name, value, f"a whole number of at least {least}", identifier)
+    for name in (*_NUMBERS, _MIN_COUNT_TO_MERGE):
+        value, minimum = properties.get(name, "1"), 0 if name == _MIN_COUNT_TO_MERGE else 1
+        if not value.isascii() or not value.isdecimal() or int(value) < minimum:
+            raise _unusable(name, value, f"a whole number of at least {minimum}", identifier)
     level = properties.get(_LEVEL, "")
     if level and not level.removeprefix("-").isdecimal():
         raise _unusable(_LEVEL, level, "a whole number", identifier)
@@ -63,12 +63,12 @@ def _unusable(name: str, value: str, needed: str, identifier: TableIdentifier | 
 
 @dataclass
 class FileLayout:
-    """Sizes in bytes: of a file on disk, and of a row group and of what is written at once in memory."""
+    """Sizes in bytes: `target` of a file on disk, `group` of a row group in memory."""
 
     target: int
     group: int
     order: RowOrder | None
-    ratio: float = 1.0  # of the size on disk to that in memory, measured on the files so far
+    ratio: float = 1.0  # size on disk divided by size in memory, measured on the files so far
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FileLayout:
@@ -84,12 +84,12 @@ class FileLayout:
 
     @property
     def portion(self) -> int:
-        """How much is written at once: a row group, or all of a file that is sorted."""
+        """The number of bytes written at once: a row group, or the whole of a sorted file."""
         file = max(1, int(self.target / self.ratio))
         return min(LARGEST_PORTION, file) if self.order is not None else min(self.group, file)
 
     def is_full(self, size: int) -> bool:
-        """Is a file of this size nearer to the target than with another portion?"""
+        """Is a file of this size nearer to the target than it would be with another portion?"""
         return self.order is not None or size + self.portion * self.ratio / 2 >= self.target
 
     def learn(self, on_disk: int, in_memory: int) -> None:
@@ -105,7 +105,7 @@ class RowOrder:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> RowOrder:
-        """The table's order; refused where a field of it cannot be computed here."""
+        """The table's sort order; refused if Arrow cannot compute one of its transforms."""
         schema, fields = metadata.schema(), []
         for field in metadata.sort_order().fields:
             source = schema.find_field(field.source_id)
@@ -131,17 +131,17 @@ class RowOrder:
             nulls_last = field.null_order is NullOrder.NULLS_LAST
             keys[f"null{number}"] = pc.is_null(values)
             order.append((f"null{number}", "ascending" if nulls_last else "descending"))
-            way = "descending" if descending else "ascending"
+            direction = "descending" if descending else "ascending"
             if pa.types.is_floating(values.type):
                 keys[f"nan{number}"] = pc.fill_null(pc.is_nan(values), False)
-                order.append((f"nan{number}", way))
+                order.append((f"nan{number}", direction))
             keys[f"value{number}"] = values
-            order.append((f"value{number}", way))
+            order.append((f"value{number}", direction))
         return rows.take(pc.sort_indices(pa.table(keys), sort_keys=order))
 
 
 def transformed(rows: pa.Table | pa.RecordBatch, name: str, transform: Transform, kind: object) -> pa.Array:  # type: ignore[type-arg]
-    """A column, or a field of a struct, under a transform."""
+    """The transformed values of a column or of a struct's field."""
     first, *rest = [name] if name in rows.schema.names else name.split(".")
     values = rows.column(first)
     if isinstance(values, pa.ChunkedArray):

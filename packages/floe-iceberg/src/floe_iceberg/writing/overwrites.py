@@ -52,7 +52,7 @@ class Replacement:
     removed: frozenset[str]
 
     def files_in(self, table: Table, request: WriteRequest) -> list[FileScanTask]:
-        """The files to remove from the table as it is now, or a conflict."""
+        """The files to remove from the current table; raises a conflict if the rows have changed."""
         now = self.find(table)
         if state_of(now) != self.seen:
             raise ConcurrencyConflictError(
@@ -75,7 +75,7 @@ def files_under(condition: BooleanExpression, branch: str) -> Finder:
 
     def find(table: Table, at: int | None = None) -> list[FileScanTask]:
         head = table.snapshot_by_name(branch) if at is None else table.snapshot_by_id(at)
-        if head is None or not _is_about(condition, table):
+        if head is None or not _has_columns_of(condition, table):
             return []
         return list(table.scan(row_filter=condition, snapshot_id=head.snapshot_id).plan_files())
 
@@ -83,7 +83,7 @@ def files_under(condition: BooleanExpression, branch: str) -> Finder:
 
 
 def files_of_partitions(partitions: Iterable[Record], spec_id: int, branch: str) -> Finder:
-    """The files of a branch that may hold rows of these partitions: theirs, and all under other specs."""
+    """The files of a branch that may hold rows of these partitions: theirs, and all files of other specs."""
     keys = {partition_key(partition) for partition in partitions}
 
     def find(table: Table, at: int | None = None) -> list[FileScanTask]:
@@ -96,7 +96,7 @@ def files_of_partitions(partitions: Iterable[Record], spec_id: int, branch: str)
     return find
 
 
-def _is_about(condition: BooleanExpression, table: Table) -> bool:
+def _has_columns_of(condition: BooleanExpression, table: Table) -> bool:
     """Does the table have the columns of the condition? A column that this write adds has no values yet."""
     try:
         bind(table.schema(), condition, case_sensitive=True)
@@ -108,12 +108,12 @@ def _is_about(condition: BooleanExpression, table: Table) -> bool:
 def replace_rows(
     request: WriteRequest, table: Table | None, stager: Stager, condition: BooleanExpression | None
 ) -> Replacement:
-    """Choose the files to remove, and stage the rows of them that stay."""
+    """Choose the files to remove, and stage their remaining rows."""
     check_basis(request, table)
     if request.mode is not WriteMode.OVERWRITE or table is None:
         return NOTHING
     if request.replaces_all:
-        _refuse_nothing(request, table, stager)
+        _refuse_empty(request, table, stager)
     if request.dynamic_partitions:
         return _replace_partitions(request, table, stager)
     condition = AlwaysTrue() if condition is None else condition
@@ -153,7 +153,7 @@ def files_at_first(request: WriteRequest, table: Table, find: Finder) -> list[Fi
     return now
 
 
-def _refuse_nothing(request: WriteRequest, table: Table, stager: Stager) -> None:
+def _refuse_empty(request: WriteRequest, table: Table, stager: Stager) -> None:
     head = table.snapshot_by_name(request.branch)
     has_rows = head is not None and (head.summary is None or head.summary["total-records"] != "0")
     if has_rows and not stager.rows and not request.allow_empty:
@@ -163,7 +163,7 @@ def _refuse_nothing(request: WriteRequest, table: Table, stager: Stager) -> None
 
 
 def _is_whole(task: FileScanTask, condition: BooleanExpression) -> bool:
-    """Are all rows of the file certain to be replaced? Its partition shows it, if NULL makes no difference."""
+    """Do all rows of the file certainly match? Its partition proves it, unless a negation could match NULL."""
     return isinstance(task.residual, AlwaysTrue) and not is_negative(condition)
 
 

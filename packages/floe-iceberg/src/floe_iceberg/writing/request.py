@@ -181,7 +181,7 @@ class WriteResult:
 
 
 def check_table(request: WriteRequest, table: Table) -> None:
-    """Refuse a table that this write cannot go to, by its properties or by the caller's own check."""
+    """Refuse a table whose properties, or the caller's own check, rule this write out."""
     check_properties(table.properties, request.identifier)
     refuse_strategy(request, table.properties)
     if request.check is not None:
@@ -224,7 +224,7 @@ def created_by_another(identifier: TableIdentifier) -> ConcurrencyConflictError:
 
 @contextmanager
 def write_operation(request: WriteRequest, engine: str) -> Iterator[Operation]:
-    """The span of a write: pending when it begins; failed, with the kind of error, where it does not commit."""
+    """The span of a write: event `pending` at its start; `failed`, with the error type, if it does not commit."""
     name, table = f"iceberg.{request.mode.value}", str(request.identifier)
     with operation(name, table=table, engine=engine, slice=request.slice) as op:
         op.event("pending")

@@ -37,7 +37,7 @@ from floe_iceberg.writing.file_layout import FileLayout, RowOrder, SizedWriter, 
 
 __all__ = ["Made", "Staged", "Stager", "files_since", "read_rows"]
 
-# The most that the rows of all partitions may take while they wait for their row group.
+# The maximum number of bytes that are buffered for all partitions together.
 _WAITING_BYTES = 192 * 2**20
 _OPEN_FILES = 64
 _WRITERS = max(2, os.cpu_count() or 2)
@@ -54,7 +54,7 @@ class Staged:
     def discard(self) -> None:
         """Delete the files. Only for files that no commit was ever sent for."""
         for file in self.files:
-            with suppress(OSError):  # what cannot be deleted is an orphan, which maintenance removes
+            with suppress(OSError):  # a file that remains is an orphan, which maintenance removes
                 self.io.delete(file.file_path)
 
 
@@ -65,10 +65,10 @@ class _Key(PartitionKey):
     def partition(self) -> Record:
         return Record(
             *(
-                plain(partition_record_value(one.field, one.value, self.schema))
-                if isinstance(one.field.transform, IdentityTransform)
-                else one.value
-                for one in self.field_values
+                plain(partition_record_value(item.field, item.value, self.schema))
+                if isinstance(item.field.transform, IdentityTransform)
+                else item.value
+                for item in self.field_values
             )
         )
 
@@ -76,9 +76,9 @@ class _Key(PartitionKey):
 class Stager:
     """Writes batches, already in the table's schema, into files by partition.
 
-    Rows wait in memory until their partition has a row group's worth or too many rows wait in all; row groups go to
-    files that stay open until they reach the table's target size. If the table has a sort order, waiting rows are
-    sorted and become a file of their own.
+    Rows are buffered until their partition has a full row group or all partitions together exceed the limit; row groups
+    go to files that stay open until they reach the table's target size. If the table has a sort order, the buffered
+    rows of a partition are sorted and become a file of their own.
     """
 
     def __init__(self, metadata: TableMetadata, io: FileIO) -> None:
@@ -124,32 +124,32 @@ class Stager:
                 waiting.batches.append(rows)
                 waiting.size += rows.nbytes
                 self._waiting_bytes += rows.nbytes
-                if waiting.size + rows.nbytes // 2 >= self._layout.portion:  # nearer to it than after as many again
+                if waiting.size + rows.nbytes // 2 >= self._layout.portion:  # nearer to it than with as many rows again
                     self._write(key)
         while self._waiting_bytes > _WAITING_BYTES:
-            largest = max(self._waiting, key=lambda one: self._waiting[one].size, default=None)
+            largest = max(self._waiting, key=lambda partition: self._waiting[partition].size, default=None)
             if largest is None:
-                self._rest(len(self._writing) - 1)
+                self._await_writes(len(self._writing) - 1)
             else:
                 self._write(largest)
 
     def finish(self) -> Staged:
-        """Write the waiting rows, close every file."""
+        """Write the buffered rows and close every file."""
         for key in list(self._waiting):
             self._write(key)
-        self._rest(0)
+        self._await_writes(0)
         list(ExecutorFactory.get_or_create().map(_OpenFile.close, self._all))
-        return Staged(self.metadata, tuple(one.close() for one in self._all), self._io)
+        return Staged(self.metadata, tuple(file.close() for file in self._all), self._io)
 
     def abandon(self) -> None:
         """Close and delete the files: none of them was committed."""
         with suppress(Exception):
-            self._rest(0)
-        for one in self._all:
+            self._await_writes(0)
+        for file in self._all:
             with suppress(Exception):
-                one.close()
+                file.close()
             with suppress(Exception):
-                self._io.delete(one.output.location)
+                self._io.delete(file.output.location)
 
     def _by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
         if not len(batch):
@@ -158,44 +158,45 @@ class Stager:
             yield (), batch
             return
         keys = [self._partition_values(batch, number) for number in range(len(self._spec.fields))]
-        encoded = [one.dictionary_encode(null_encoding="encode") for one in keys]
+        encoded = [column.dictionary_encode(null_encoding="encode") for column in keys]
         codes = encoded[0].indices.cast(pa.int64())
-        for one in encoded[1:]:
-            codes = pc.add(pc.multiply(codes, len(one.dictionary)), one.indices.cast(pa.int64()))
+        for column in encoded[1:]:
+            codes = pc.add(pc.multiply(codes, len(column.dictionary)), column.indices.cast(pa.int64()))
             # Renumbered from zero: for five fields with many values each, the product would overflow.
             codes = codes.dictionary_encode().indices.cast(pa.int64())
         order = pc.sort_indices(codes)
         runs = pc.run_end_encode(codes.take(order), run_end_type=pa.int64())
         start = 0
         for end in runs.run_ends.to_pylist():
-            places = order.slice(start, end - start)
-            first = places[0].as_py()
-            values = tuple(plain(one.dictionary[one.indices[first].as_py()].as_py()) for one in encoded)
-            # A copy, so that a few rows of a quiet partition do not hold the whole batch in memory.
-            yield values, batch if len(places) == len(batch) else batch.take(places)
+            positions = order.slice(start, end - start)
+            first = positions[0].as_py()
+            values = tuple(plain(column.dictionary[column.indices[first].as_py()].as_py()) for column in encoded)
+            # A copy, so that a few buffered rows do not keep the whole batch in memory.
+            yield values, batch if len(positions) == len(batch) else batch.take(positions)
             start = end
 
     def _partition_values(self, batch: pa.RecordBatch, number: int) -> pa.Array:
-        one = self._spec.fields[number]
-        source = self.schema.find_field(one.source_id)
-        return transformed(batch, self.schema.find_column_name(one.source_id) or "", one.transform, source.field_type)
+        partition_field = self._spec.fields[number]
+        source = self.schema.find_field(partition_field.source_id)
+        name = self.schema.find_column_name(partition_field.source_id) or ""
+        return transformed(batch, name, partition_field.transform, source.field_type)
 
     def _write(self, key: tuple[object, ...]) -> None:
         waiting = self._waiting.pop(key)
-        self._rest(_WRITERS - 1)
+        self._await_writes(_WRITERS - 1)
         file = self._file_for(key)
         future = ExecutorFactory.get_or_create().submit(file.write, waiting.batches)
         self._writing[future] = (file, waiting.size)
 
-    def _rest(self, at_most: int) -> None:
+    def _await_writes(self, at_most: int) -> None:
         """Wait until no more than this many row groups are being written."""
         while len(self._writing) > at_most:
             done, _ = wait(self._writing, return_when=FIRST_COMPLETED)
-            self._settle(done)
+            self._complete_writes(done)
         while len(self._idle) > _OPEN_FILES:
             self._idle.pop(0).close()
 
-    def _settle(self, done: Iterable[Future[None]]) -> None:
+    def _complete_writes(self, done: Iterable[Future[None]]) -> None:
         for future in done:
             file, size = self._writing.pop(future)
             self._waiting_bytes -= size
@@ -208,17 +209,17 @@ class Stager:
 
     def _close_before_credentials_end(self) -> None:
         """An open file keeps its first credentials, which may expire while it is idle: close it after a renewal."""
-        self._settle([future for future in self._writing if future.done()])
+        self._complete_writes([future for future in self._writing if future.done()])
         renewals = _renewals(self._io)
-        ending = [one for one in self._idle if one.renewals < renewals]
-        self._idle = [one for one in self._idle if one.renewals == renewals]
-        for one in ending:
-            one.close()
+        outdated = [file for file in self._idle if file.renewals < renewals]
+        self._idle = [file for file in self._idle if file.renewals == renewals]
+        for file in outdated:
+            file.close()
 
     def _file_for(self, key: tuple[object, ...]) -> _OpenFile:
-        for place, file in enumerate(self._idle):
+        for position, file in enumerate(self._idle):
             if file.key == key:
-                return self._idle.pop(place)
+                return self._idle.pop(position)
         partition = self._key(self._partitions[key]) if key else None
         name = f"00000-{next(self._numbers)}-{self._write_uuid}.parquet"
         location = self._locations.new_data_location(name, partition)
@@ -237,7 +238,7 @@ class Stager:
         return file
 
     def _key(self, values: tuple[object, ...]) -> _Key:
-        fields = [PartitionFieldValue(one, value) for one, value in zip(self._spec.fields, values, strict=True)]
+        fields = [PartitionFieldValue(*pair) for pair in zip(self._spec.fields, values, strict=True)]
         return _Key(fields, self._spec, self.schema)
 
     def _record(self, values: tuple[object, ...]) -> Record:
@@ -257,7 +258,7 @@ class _OpenFile:
     key: tuple[object, ...]
     partition: Record
     spec_id: int
-    renewals: int  # of the credentials, when the file was opened
+    renewals: int  # the number of credential renewals before the file was opened
     output: OutputFile
     writer: SizedWriter | None
     schema: pa.Schema
@@ -268,10 +269,10 @@ class _OpenFile:
     file: DataFile | None = None
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
-        if self.order is not None:  # all that the file will hold: it is closed afterwards
+        if self.order is not None:  # a sorted file is written at once, and closed afterwards
             batches = self.order.sort(pa.Table.from_batches(batches)).to_batches()
         if self.renaming is not None:
-            batches = [self.renaming.fit(one) for one in batches]
+            batches = [self.renaming.fit(batch) for batch in batches]
         # The schema, not the batches, carries the field ids by which readers find the columns.
         table = pa.Table.from_batches(batches, schema=self.schema)
         if self.writer is None:
@@ -331,9 +332,9 @@ def _refuse_other_formats(metadata: TableMetadata) -> None:
 
 def read_rows(metadata: TableMetadata, io: FileIO, task: FileScanTask) -> Iterator[pa.RecordBatch]:
     """The rows of one data file, deletes applied, in the table's current schema."""
-    fitting = ArrowCaster(schema_to_pyarrow(metadata.schema()))
+    caster = ArrowCaster(schema_to_pyarrow(metadata.schema()))
     for batch in ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_record_batches([task]):
-        yield fitting.fit(batch)
+        yield caster.fit(batch)
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ __all__ = ["LARGEST_UPSERT", "merge_rows"]
 
 LARGEST_UPSERT = 100_000
 _EXAMPLES = 3
-# Beyond this many keys, their range finds the files as well and is faster to evaluate.
+# Above this many keys, filter by their range: it prunes files as well and is faster to evaluate.
 _LISTED_KEYS = 200
 
 
 def merge_rows(
     request: WriteRequest, table: Table | None, stager: Stager, batches: Iterable[pa.RecordBatch], columns: list[str]
 ) -> Replacement:
-    """Stage the rows with new values, and those of their files that stay; then the rows that are new.
+    """Stage matched rows with their new values, the unmatched rows of the same files, then the new rows.
 
     A matched row takes the values of the data's `columns` and keeps its others.
     """
@@ -47,20 +47,20 @@ def merge_rows(
     matched = pa.nulls(0, pa.int64())
     known = stager.arrow_schema.names
     given = {name for name, place in zip(known, places_of(columns, known), strict=True) if place is not None}
-    updated = given - set(names)  # 0.0 matches the row of -0.0, which keeps its own
+    updated = given - set(names)  # keys stay as stored: 0.0 matches -0.0
     for task in seen:
         rows = pa.Table.from_batches(read_rows(stager.metadata, table.io, task), schema=stager.arrow_schema)
         places = keys.places(rows)
         if places.null_count == len(places):
             continue
         removed.add(task.file.file_path)
-        found = pc.is_valid(places)
-        _add(stager, rows.filter(pc.invert(found)))
-        old, new = rows.filter(found), source.take(places.drop_null())
+        is_match = pc.is_valid(places)
+        _add(stager, rows.filter(pc.invert(is_match)))
+        old, new = rows.filter(is_match), source.take(places.drop_null())
         _add(
             stager,
             pa.Table.from_arrays(
-                [new[one.name] if one.name in updated else old[one.name] for one in stager.arrow_schema],
+                [(new if name in updated else old)[name] for name in known],
                 schema=stager.arrow_schema,
             ),
         )
@@ -72,7 +72,7 @@ def merge_rows(
 
 @dataclass(frozen=True)
 class _Keys:
-    """The keys of the rows to be merged, and where each of them is among those rows."""
+    """The keys of the source rows as integer codes, to find the source row of a table row."""
 
     distinct: dict[str, pa.Array]  # the values of each key column
     combined: tuple[pa.Array, ...]  # for each column after the first, the codes of the combinations so far
@@ -116,16 +116,16 @@ def _paired(codes: pa.Array, rows: pa.Table, name: str, distinct: dict[str, pa.A
 def _key_columns(request: WriteRequest, stager: Stager) -> list[str]:
     """The keys, spelled as the table's columns."""
     columns = {field.name.lower(): field for field in stager.schema.fields}
-    found: list[str] = []
+    names: list[str] = []
     for key in request.keys:
         field = columns.get(key.lower())
         if field is None:
-            known = ", ".join(one.name for one in stager.schema.fields)
+            known = ", ".join(column.name for column in stager.schema.fields)
             raise ConfigurationError(f"there is no column {key!r} to upsert by (there: {known})")
         if not field.field_type.is_primitive:
             raise ConfigurationError(f"the key {key!r} is {field.field_type}; a key must be a single value")
-        found.append(field.name)
-    return list(dict.fromkeys(found))
+        names.append(field.name)
+    return list(dict.fromkeys(names))
 
 
 def _collected(request: WriteRequest, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -158,9 +158,9 @@ def _check_keys(request: WriteRequest, names: Sequence[str], source: pa.Table) -
     counted = codes.value_counts()
     twice = counted.filter(pc.greater(counted.field("counts"), 1)).field("values")
     if len(twice):
-        places = [pc.index(codes, one).as_py() for one in twice[:_EXAMPLES]]
+        places = [pc.index(codes, code).as_py() for code in twice[:_EXAMPLES]]
         examples = ", ".join(" and ".join(str(whole[name][place].as_py()) for name in names) for place in places)
-        problems.append(f"{len(twice)} {'key stands' if len(twice) == 1 else 'keys stand'} more than once ({examples})")
+        problems.append(f"{len(twice)} {'key occurs' if len(twice) == 1 else 'keys occur'} more than once ({examples})")
     if problems:
         raise FloeStorageError(
             f"the data cannot be upserted into '{request.identifier}' by {', '.join(names)}: {'; '.join(problems)}. "

@@ -29,12 +29,12 @@ _COMMANDS = {
 
 _INTERRUPTED = (
     "interrupted; a write that was under way is either complete or absent, never half done: "
-    "before you append again, look whether it is there"
+    "before you append again, check whether it is there"
 )
 
 
 class _Commands(click.Group):
-    """Commands found by name, so that `floe --help` imports none of them."""
+    """Commands imported by name, so that `floe --help` imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -65,17 +65,17 @@ def main() -> NoReturn:
     try:
         code = floe(standalone_mode=False)  # Click returns the code of an Exit instead of raising it
     except click.ClickException as exc:
-        if not _tell_json(exc.format_message()):
+        if not _print_json_error(exc.format_message()):
             _show(exc)
         sys.exit(exc.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        if not _tell_json(_INTERRUPTED):
+        if not _print_json_error(_INTERRUPTED):
             click.echo(_INTERRUPTED, err=True)
         _leave(130)
     except Exception as exc:  # noqa: BLE001 - a bug: its traceback is shown, but not the secrets in it
         from floe_core.security import redact
 
-        if not _tell_json(f"{type(exc).__name__}: {exc}"):
+        if not _print_json_error(f"{type(exc).__name__}: {exc}"):
             click.echo(redact(traceback.format_exc()), err=True)
             click.secho(redact(f"error: {type(exc).__name__}: {exc}"), fg="red", err=True)
         _leave(1)
@@ -83,14 +83,14 @@ def main() -> NoReturn:
 
 
 def _show(exc: click.ClickException) -> None:
-    """An error of the command line, in the form of all others."""
+    """Print a usage error in the same form as all others."""
     click.secho(f"error: {exc.format_message()}", fg="red", err=True)
     if isinstance(exc, click.UsageError) and exc.ctx is not None:
         click.echo(f"see: {exc.ctx.command_path} --help", err=True)
 
 
-def _tell_json(message: str) -> bool:
-    """For a program that asked for JSON, an error is a document too."""
+def _print_json_error(message: str) -> bool:
+    """With --json, print the error as a document; returns whether it did."""
     if "--json" not in sys.argv:
         return False
     from floe_runtime.cli.common import print_json
@@ -100,7 +100,7 @@ def _tell_json(message: str) -> bool:
 
 
 def _leave(code: int) -> NoReturn:
-    """End at once: an interrupted run may have left threads that wait for Spark."""
+    """Exit immediately: an interrupted run may have left threads that wait for Spark."""
     from floe_core.observability import send_remaining
 
     with suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""What the commands share: options, the console, and how errors are told."""
+"""Shared by the commands: options, the console, and error output."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ namespaces_option = click.option(
 
 
 class RefusedError(click.ClickException):
-    """Floe will not do this without consent, or not here."""
+    """Refused: it needs consent, or is not possible here."""
 
     exit_code = 3
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Where people read; `quiet` where a program reads standard output."""
+    """The console for people: standard output, or standard error if `quiet` (a program reads standard output)."""
     from rich.console import Console
 
     stream = sys.stderr if quiet else sys.stdout
-    # In a file or a pipe nothing is cut to the width of a screen that is not there.
+    # A file or a pipe has no width: use a fixed one, so that little is cut.
     return Console(file=stream, highlight=False, width=None if stream.isatty() else 140)
 
 
@@ -96,42 +96,42 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def only_json(as_json: bool) -> Iterator[None]:
-    """While assets run, what they print goes to standard error, so that standard output holds one document."""
+    """Redirect what assets print to standard error, so that standard output holds one JSON document."""
     if not as_json:
         yield
         return
     sys.stdout.flush()
-    kept = os.dup(1)
+    original = os.dup(1)
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(original, 1)
+        os.close(original)
 
 
 def facts_document(facts: TableFacts) -> dict[str, Any]:
-    """The numbers of a table, as JSON has them."""
+    """The facts of a table as a JSON document."""
     document = {
         key: value.isoformat() if isinstance(value, datetime) else value
         for key, value in dataclasses.asdict(facts).items()
     }
-    going = facts.expiring
+    expiring = facts.expiring
     held = {"tag": facts.held_by[0], "since": facts.held_by[1].isoformat()} if facts.held_by else None
     return {
         **document,
         "delete_ratio": facts.delete_ratio,
-        "expiring": {"snapshots": sorted(going.snapshots), "refs": sorted(going.refs), "bytes": going.bytes},
+        "expiring": {"snapshots": sorted(expiring.snapshots), "refs": sorted(expiring.refs), "bytes": expiring.bytes},
         "held_by": held,
     }
 
 
 def named(tables: Sequence[str], namespaces: Sequence[str]) -> tuple[list[TableIdentifier], list[Namespace]]:
-    """What `--table` and `--namespace` name."""
+    """The identifiers given by `--table` and `--namespace`."""
     from floe_core.identifiers import Namespace, TableIdentifier
 
-    return [TableIdentifier.from_string(one) for one in tables], [Namespace.from_string(one) for one in namespaces]
+    return [TableIdentifier.from_string(name) for name in tables], [Namespace.from_string(name) for name in namespaces]
 
 
 def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:
@@ -148,15 +148,15 @@ def compile_here(project: Path | None, environment: str | None) -> CompiledArtif
     return compilation.artifacts
 
 
-def consent(artifacts: CompiledArtifacts, yes: bool, what: str) -> None:
+def consent(artifacts: CompiledArtifacts, yes: bool, action: str) -> None:
     """Refuse to change a protected environment without `--yes`."""
     if artifacts.protected and not yes:
         where = f"environment {artifacts.environment}" if artifacts.environment else artifacts.name
-        raise RefusedError(f"{where} is protected: {what} there, say --yes")
+        raise RefusedError(f"{where} is protected: {action} there, say --yes")
 
 
 def observe(artifacts: CompiledArtifacts) -> None:
-    """Log and trace as the project says; a command is one trace, with all the runs that it starts."""
+    """Configure logs and traces for the project; a command and all runs it starts are one trace."""
     from floe_core.observability import continued_trace, program_traceparent, telemetry
 
     telemetry.observe(artifacts, embedded=False)
@@ -164,14 +164,14 @@ def observe(artifacts: CompiledArtifacts) -> None:
 
 
 def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> NoReturn:
-    """Print what went wrong, in the form the caller reads, and exit with 1."""
+    """Print the error, as JSON or as text, and exit with 1."""
     from floe_core.security import redact
 
     if as_json:
-        print_json({"ok": False, "error": redact(message), "problems": [redact(one) for one in problems or []]})
+        print_json({"ok": False, "error": redact(message), "problems": [redact(problem) for problem in problems or []]})
     else:
-        for one in problems or [message]:
-            print_error(one)
+        for problem in problems or [message]:
+            print_error(problem)
     raise click.exceptions.Exit(1)
 
 
@@ -189,7 +189,7 @@ def print_warning(message: str) -> None:
 
 @contextmanager
 def plain_warnings(root: Path) -> Iterator[None]:
-    """Print Python's warnings as lines of the command, with the place where the project has one."""
+    """Print Python warnings as lines of the command, with file and line if they are in the project."""
 
     def show(
         message: Warning | str,
@@ -210,10 +210,10 @@ def plain_warnings(root: Path) -> Iterator[None]:
 
 
 def tells_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Floe's errors become a sentence and an exit code; anything else is a bug and keeps its traceback."""
+    """Turn Floe's errors into a message and an exit code; any other error is a bug and keeps its traceback."""
 
     @functools.wraps(command)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         from floe_core.disk import disk_problem
         from floe_core.errors import ConfigurationError, FloeError
 
@@ -237,4 +237,4 @@ def tells_errors(command: Callable[P, R]) -> Callable[P, R]:
                 as_json=as_json,
             )
 
-    return told
+    return wrapper

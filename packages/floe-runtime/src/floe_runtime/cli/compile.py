@@ -43,8 +43,8 @@ def compile(project: Path | None, environment: str | None, check: bool, as_json:
     chosen = f" for environment {artifacts.environment}" if artifacts.environment else ""
     click.echo(f"compiled {artifacts.name}{chosen}: {path.relative_to(artifacts.root)}")
     if namespaces is not None:
-        found = ", ".join(namespaces) or "none yet"
-        click.echo(f"connected to the {artifacts.catalog.type} catalog; namespaces: {found}")
+        listed = ", ".join(namespaces) or "none yet"
+        click.echo(f"connected to the {artifacts.catalog.type} catalog; namespaces: {listed}")
 
 
 def _namespaces(artifacts: CompiledArtifacts) -> list[str]:

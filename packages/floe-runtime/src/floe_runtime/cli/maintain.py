@@ -42,7 +42,7 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 class NoSparkError(click.ClickException):
-    """Spark does not start, so that nothing can be done to any table."""
+    """Spark did not start, so no table can be maintained."""
 
 
 def _steps(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[Step, ...]:
@@ -50,16 +50,16 @@ def _steps(_context: click.Context, _parameter: click.Parameter, value: str | No
 
     if value is None:
         return tuple(Step)
-    said = {one.strip() for one in value.split(",")}
-    known = [one.value for one in Step]
-    unknown = sorted(said - set(known))
+    chosen = {name.strip() for name in value.split(",")}
+    known = [step.value for step in Step]
+    unknown = sorted(chosen - set(known))
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is no step; they are {', '.join(known)}.")
-    return tuple(one for one in Step if one.value in said)
+    return tuple(step for step in Step if step.value in chosen)
 
 
 def _choice(command: C) -> C:
-    """The options by which tables and steps are chosen."""
+    """The options that select tables and steps."""
     steps = click.option(
         "--only", metavar="STEP,...", callback=_steps, help="Only these steps, such as compact,expire."
     )
@@ -87,7 +87,7 @@ def plan(
     environment: str | None,
     as_json: bool,
 ) -> None:
-    """Show what maintenance would do to which table, and why; nothing is done."""
+    """Show which steps each table needs, and why; nothing is changed."""
     _show_plan(compile_here(project, environment), tables, namespaces, only, as_json)
 
 
@@ -106,10 +106,10 @@ def run(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Do to each table what its policy asks for. A table that fails does not stop the others.
+    """Run the steps that each table's policy requires. A table that fails does not stop the others.
 
-    The exit code is 1 if something that is due was not done: it failed, was refused, or is left for later because
-    another maintenance or a write is at work. If interrupted, run it again; finished steps are not repeated.
+    The exit code is 1 if a due step was not done: it failed, was refused, or was postponed because another
+    maintenance or a write is in progress. If interrupted, run it again; finished steps are not repeated.
     """
     artifacts = compile_here(project, environment)
     if dry_run:
@@ -123,17 +123,17 @@ def run(
             outcomes = list(_maintained(artifacts, tables, namespaces, only, out))
     except KeyboardInterrupt:
         if not as_json:
-            click.echo("what was done until then is told by: floe maintain history", err=True)
+            click.echo("to see which steps were done, run: floe maintain history", err=True)
         raise
-    undone = [one for one in outcomes if not one.is_complete]
+    undone = [outcome for outcome in outcomes if not outcome.is_complete]
     if as_json:
         print_json(
             {
                 "ok": not undone,
                 "error": _undone_text(undone) if undone else None,
-                "tables": [_outcome_document(one) for one in outcomes],
-                "files_removed": sum(one.files_removed for one in outcomes),
-                "bytes_freed": sum(one.bytes_freed for one in outcomes),
+                "tables": [_outcome_document(outcome) for outcome in outcomes],
+                "files_removed": sum(outcome.files_removed for outcome in outcomes),
+                "bytes_freed": sum(outcome.bytes_freed for outcome in outcomes),
             }
         )
     else:
@@ -143,16 +143,16 @@ def run(
 
 @maintain.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--force", is_flag=True, help="Also if its holder still runs on this machine.")
+@click.option("--force", is_flag=True, help="Even if its holder is still running on this machine.")
 @click.option("--yes", is_flag=True, help="Consent where the environment is protected.")
 @project_option
 @environment_option
 @json_option
 @tells_errors
 def release(table: str, force: bool, yes: bool, project: Path | None, environment: str | None, as_json: bool) -> None:
-    """Release the lease of a maintenance that failed or was killed, so that the next one need not wait for its end.
+    """Release the lease of a maintenance that failed or was killed, so that the next need not wait for it to expire.
 
-    A holder that still runs stops before its next step.
+    A holder that is still running stops before its next step.
     """
     from floe_core.identifiers import TableIdentifier
     from floe_iceberg import Lake
@@ -172,7 +172,9 @@ def release(table: str, force: bool, yes: bool, project: Path | None, environmen
 
 @maintain.command()
 @click.option("--table", metavar="NAMESPACE.TABLE", help="Only this table.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="As many steps, the latest.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many steps to show, the latest."
+)
 @click.option("--files", "with_files", is_flag=True, help="Name the files that were removed.")
 @project_option
 @environment_option
@@ -181,18 +183,18 @@ def release(table: str, force: bool, yes: bool, project: Path | None, environmen
 def history(
     table: str | None, limit: int, with_files: bool, project: Path | None, environment: str | None, as_json: bool
 ) -> None:
-    """Show what was done to tables and what was removed, the latest last; times are in UTC."""
+    """Show past maintenance steps and the files they removed, the latest last; times are in UTC."""
     from floe_core.identifiers import TableIdentifier
     from floe_core.maintenance import read_records, records_path
     from floe_runtime.console import print_records, shown_status
 
     name = None if table is None else str(TableIdentifier.from_string(table))
     records = read_records(records_path(compile_here(project, environment)))
-    latest = [one for one in records if name in (None, one.table)][-limit:]
+    latest = [record for record in records if name in (None, record.table)][-limit:]
     if as_json:
-        documents = [one.model_dump(mode="json") for one in latest]
-        for one in documents:
-            one["status"] = shown_status(one["status"])
+        documents = [record.model_dump(mode="json") for record in latest]
+        for document in documents:
+            document["status"] = shown_status(document["status"])
         print_json({"ok": True, "records": documents})
         return
     if not latest:
@@ -207,7 +209,7 @@ def _show_plan(
     only: Sequence[Step],
     as_json: bool,
 ) -> None:
-    """Tell of each table as soon as it was looked at; exit with 1 if one could not be."""
+    """Print the plan of each table as soon as it is made; exit with 1 if one could not be made."""
     from floe_iceberg import Lake
     from floe_iceberg.maintenance import Maintenance, Outcome, TableOutcome, TablePlan
     from floe_runtime.console import UpkeepLine, plan_lines
@@ -215,34 +217,38 @@ def _show_plan(
 
     observe(artifacts)
     out = console(quiet=as_json)
-    with only_json(as_json):  # the definitions, which are imported for their enforcer, may print
+    with only_json(as_json):  # importing the definitions, for their enforcer, may print
         enforcer = policy_enforcer(artifacts)
     maintenance = Maintenance(Lake(artifacts), enforcer=enforcer)
     chosen = maintenance.tables(*named(tables, namespaces))
     line = UpkeepLine(out, chosen)
-    found: list[TablePlan | TableOutcome] = []
+    entries: list[TablePlan | TableOutcome] = []
     with line.shown():
         for identifier in chosen:
             with line.over(identifier):
-                found += maintenance.plan([identifier], only)
+                entries += maintenance.plan([identifier], only)
             if not as_json:
-                one = found[-1]
-                for text in plan_lines(one, only) if isinstance(one, TablePlan) else _ending(one, only):
+                entry = entries[-1]
+                for text in plan_lines(entry, only) if isinstance(entry, TablePlan) else _ending(entry, only):
                     out.print(text)
-    failed = [str(one.table) for one in found if isinstance(one, TableOutcome) and one.outcome is Outcome.FAILED]
+    failed = [
+        str(entry.table) for entry in entries if isinstance(entry, TableOutcome) and entry.outcome is Outcome.FAILED
+    ]
     if as_json:
-        documents = [_plan_document(one) if isinstance(one, TablePlan) else _outcome_document(one) for one in found]
+        documents = [
+            _plan_document(entry) if isinstance(entry, TablePlan) else _outcome_document(entry) for entry in entries
+        ]
         error = f"no plan for {', '.join(failed)}" if failed else None
         print_json({"ok": not failed, "error": error, "tables": documents})
     else:
-        _print_sum(out, [one for one in found if isinstance(one, TablePlan)], failed)
+        _print_sum(out, [entry for entry in entries if isinstance(entry, TablePlan)], failed)
     raise click.exceptions.Exit(1 if failed else 0)
 
 
 def _maintained(
     artifacts: CompiledArtifacts, tables: Sequence[str], namespaces: Sequence[str], only: Sequence[Step], out: Console
 ) -> Iterator[TableOutcome]:
-    """Maintain the tables; Spark starts when there is something to be done."""
+    """Maintain the tables; Spark starts with the first due step."""
     from floe_iceberg import Lake
     from floe_iceberg.maintenance import Maintenance, Outcome
     from floe_runtime.console import UpkeepLine
@@ -283,7 +289,7 @@ def _start_spark(lake: Lake) -> None:
     try:
         if problem is None:
             _ = lake.spark
-            # PySpark's own would speak to Spark over the connection on which this thread waits for a procedure.
+            # PySpark's handler would call Spark over the connection on which this thread waits for a procedure.
             signal.signal(signal.SIGINT, on_interrupt)
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
             logging.getLogger().addFilter(_is_not_py4j)
@@ -294,7 +300,7 @@ def _start_spark(lake: Lake) -> None:
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
-    """Py4J tells the root logger of a Ctrl-C with a traceback, and raises it too."""
+    """Py4J logs Ctrl-C to the root logger with a traceback, besides raising it."""
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -302,9 +308,9 @@ def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) 
     from floe_core.formatting import counted, human_bytes
     from floe_core.maintenance import Step
 
-    due = [one for one in plans if one.steps]
+    due = [plan for plan in plans if plan.steps]
     if due:
-        steps = [step for one in due for step in one.steps]
+        steps = [step for plan in due for step in plan.steps]
         freed = sum(step.bytes for step in steps if step.step in (Step.EXPIRE, Step.ORPHANS))
         about = f", about {human_bytes(freed)} to be freed" if freed else ""
         out.print(
@@ -313,7 +319,7 @@ def _print_sum(out: Console, plans: Sequence[TablePlan], failed: Sequence[str]) 
     elif plans:
         out.print(f"nothing to do for {counted(len(plans), 'table')}")
     elif not failed:
-        out.print("no tables to look at")
+        out.print("no tables found")
     if failed:
         out.print(f"no plan for {counted(len(failed), 'table')}", style="red")
 
@@ -323,33 +329,33 @@ def _print_outcomes(out: Console, outcomes: Sequence[TableOutcome], only: Sequen
     from floe_iceberg.maintenance import Outcome
     from floe_runtime.console import done_table
 
-    done = [one for one in outcomes if one.reports]
+    done = [outcome for outcome in outcomes if outcome.reports]
     if done:
         out.print(done_table(done))
-    for one in outcomes:
-        for text in _ending(one, only):
+    for outcome in outcomes:
+        for text in _ending(outcome, only):
             out.print(text)
     if not outcomes:
-        out.print("no tables to look at")
+        out.print("no tables found")
         return
-    files, freed = sum(one.files_removed for one in done), sum(one.bytes_freed for one in done)
-    kinds = [one.outcome for one in outcomes]
-    told = ", ".join(f"{kinds.count(kind)} {kind.value}" for kind in Outcome if kind in kinds)
+    files, freed = sum(outcome.files_removed for outcome in done), sum(outcome.bytes_freed for outcome in done)
+    kinds = [outcome.outcome for outcome in outcomes]
+    counts = ", ".join(f"{kinds.count(kind)} {kind.value}" for kind in Outcome if kind in kinds)
     removed = f"; {counted(files, 'file')} removed, {human_bytes(freed)} freed" if done else ""
-    out.print(f"{counted(len(outcomes), 'table')} in {seconds:.1f} s: {told}{removed}")
+    out.print(f"{counted(len(outcomes), 'table')} in {seconds:.1f} s: {counts}{removed}")
 
 
 def _undone_text(undone: Sequence[TableOutcome]) -> str:
-    """Which tables were not maintained as asked, by what became of them."""
-    told = []
-    for one in undone:
-        steps = f" {', '.join(sorted(step.value for step in one.refused))}" if one.refused else ""
-        told.append(f"{one.table} ({'refused' if one.refused else one.outcome.value}{steps})")
-    return f"not everything was done: {', '.join(told)}"
+    """The tables that were not fully maintained, each with its outcome."""
+    tables = []
+    for outcome in undone:
+        steps = f" {', '.join(sorted(step.value for step in outcome.refused))}" if outcome.refused else ""
+        tables.append(f"{outcome.table} ({'refused' if outcome.refused else outcome.outcome.value}{steps})")
+    return f"not everything was done: {', '.join(tables)}"
 
 
 def _ending(outcome: TableOutcome, only: Sequence[Step]) -> Iterator[Any]:
-    """What was left out of a table, and why it was not maintained."""
+    """The skipped steps of a table, the files not removed, and why it was not maintained."""
     from rich.text import Text
 
     from floe_core.security import redact
@@ -368,10 +374,11 @@ def _plan_document(plan: TablePlan) -> dict[str, Any]:
         "table": str(plan.table),
         "outcome": "planned" if plan.steps else "nothing to do",
         "steps": [
-            {"step": one.step.value, "reason": one.reason, "files": one.files, "bytes": one.bytes} for one in plan.steps
+            {"step": step.step.value, "reason": step.reason, "files": step.files, "bytes": step.bytes}
+            for step in plan.steps
         ],
         "skipped": _skipped_document(plan.skipped),
-        "not_removed": [one.model_dump() for one in plan.not_removed],
+        "not_removed": [file.model_dump() for file in plan.not_removed],
         "facts": facts_document(plan.facts),
         "policy": plan.policy.model_dump(mode="json"),
     }
@@ -382,9 +389,9 @@ def _outcome_document(outcome: TableOutcome) -> dict[str, Any]:
         "table": str(outcome.table),
         "outcome": outcome.outcome.value,
         "reason": outcome.reason,
-        "reports": [{"step": one.step.value, **one.model_dump(mode="json")} for one in outcome.reports],
+        "reports": [{"step": report.step.value, **report.model_dump(mode="json")} for report in outcome.reports],
         "skipped": _skipped_document(outcome.skipped),
-        "not_removed": [one.model_dump() for one in outcome.not_removed],
+        "not_removed": [file.model_dump() for file in outcome.not_removed],
         "files_removed": outcome.files_removed,
         "bytes_freed": outcome.bytes_freed,
     }

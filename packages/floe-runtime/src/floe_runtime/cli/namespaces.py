@@ -47,8 +47,8 @@ def namespaces() -> None:
 def list_(parent: str | None, recursive: bool, project: Path | None, environment: str | None, as_json: bool) -> None:
     """List the namespaces of the catalog, or those in PARENT."""
     within = _name(parent) if parent is not None else None
-    found = _tables(compile_here(project, environment)).list_namespaces(within, recursive=recursive)
-    names = [str(one) for one in found]
+    listed = _tables(compile_here(project, environment)).list_namespaces(within, recursive=recursive)
+    names = [str(namespace) for namespace in listed]
     if as_json:
         print_json({"ok": True, "namespaces": names})
     elif names:
@@ -60,7 +60,7 @@ def list_(parent: str | None, recursive: bool, project: Path | None, environment
 @namespaces.command()
 @click.argument("name")
 @click.option("--property", "pairs", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Leave one that is there as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Leave an existing namespace unchanged.")
 @project_option
 @environment_option
 @json_option
@@ -101,7 +101,7 @@ def show(name: str, project: Path | None, environment: str | None, as_json: bool
     namespace = _name(name)
     tables = _tables(compile_here(project, environment))
     info = tables.load_namespace(namespace)
-    children = [one.levels[-1] for one in tables.list_namespaces(namespace)]
+    children = [child.levels[-1] for child in tables.list_namespaces(namespace)]
     properties = _shown(info.properties)
     if as_json:
         print_json({"ok": True, **info.model_dump(), "properties": properties, "namespaces": children})
@@ -132,7 +132,7 @@ def set_(
 ) -> None:
     """Set and remove properties of a namespace; all others stay.
 
-    A catalog server is asked to set first, then to remove. If removing fails, the error names what was set.
+    On a catalog server, properties are set first, then removed. If removing fails, the error names what was set.
     """
     if not pairs and not removals:
         raise click.UsageError("Say what to set (KEY=VALUE) or to remove (--remove KEY).")
@@ -155,7 +155,7 @@ def set_(
 @json_option
 @tells_errors
 def drop(name: str, yes: bool, project: Path | None, environment: str | None, as_json: bool) -> None:
-    """Drop a namespace; only an empty one goes."""
+    """Drop a namespace; it must be empty."""
     from floe_core.errors import NamespaceNotEmptyError
 
     namespace = _name(name)

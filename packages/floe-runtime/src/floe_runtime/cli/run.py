@@ -40,7 +40,7 @@ __all__ = ["run"]
 @project_option
 @environment_option
 @click.option("--select", metavar="A,B", help="Only these assets.")
-@click.option("--partition", metavar="KEY", multiple=True, help="Only this partition; may be said several times.")
+@click.option("--partition", metavar="KEY", multiple=True, help="Only this partition; may be repeated.")
 @click.option("--partition-range", metavar="START...END", help="These partitions, both ends included.")
 @click.option(
     "--missing",
@@ -62,10 +62,10 @@ def run(
 ) -> None:
     """Materialize the assets of the project.
 
-    Without options: every asset, and of the partitioned ones the latest complete partition, or all partitions that
-    are no windows of time.
+    Without options: every asset; assets partitioned by time for the latest complete partition, other partitioned
+    assets for every partition.
 
-    Dagster's history is compared with the tables: materializations that a table does not hold any more are reported,
+    Dagster's history is compared with the tables: materializations that a table no longer holds are reported,
     and --missing recomputes them.
 
     Spark starts if the project imports PySpark, or when an asset asks for it; other projects run without Java.
@@ -90,8 +90,8 @@ def run(
         assets = pipeline.assets([name.strip() for name in (select or "").split(",") if name.strip()])
         differences = _differences(pipeline, assets) if missing else []
         chosen = _batches(pipeline, assets, partition, partition_range, differences if missing else None)
-        for one in differences:
-            print_warning(f"{one.message}; {_what_is_done(one)}")
+        for difference in differences:
+            print_warning(f"{difference.message}; {_action(difference)}")
         if chosen:
             if pipeline.imports_pyspark and (artifacts.spark.remote or java_problem() is None):
                 with out.status("starting Spark (the first start on a machine fetches its jars)"):
@@ -104,12 +104,12 @@ def run(
         if not missing and failure is None:
             differences = _remaining(pipeline, assets)
     if as_json:
-        found = {"differences": [dataclasses.asdict(one) for one in differences]}
-        print_json({"ok": failure is None, "error": failure, **dataclasses.asdict(report), **found})
+        compared = {"differences": [dataclasses.asdict(difference) for difference in differences]}
+        print_json({"ok": failure is None, "error": failure, **dataclasses.asdict(report), **compared})
         raise click.exceptions.Exit(0 if failure is None else 1)
     if not chosen:
-        known = "nothing is missing: everything was materialized before"
-        out.print("nothing is recomputed; see the warnings" if differences else known)
+        complete = "nothing is missing: everything was materialized before"
+        out.print("nothing is recomputed; see the warnings" if differences else complete)
     if report.materialized:
         out.print(report_table(report, out))
     for line in check_lines(report):
@@ -120,14 +120,14 @@ def run(
 
 
 def _print_failure(message: str, report: RunReport) -> None:
-    """Each error with the line of the user's code, then what was skipped and where to read on."""
+    """Print each error with the line of the user's code, then the skipped assets and the path of the log."""
     from floe_runtime.console import failure_lines
 
     if not report.failed:
         print_error(message)
-    for one in report.failed:
-        print_error(str(one))
-        for line in failure_lines(one):
+    for failure in report.failed:
+        print_error(str(failure))
+        for line in failure_lines(failure):
             click.echo(f"  {line}", err=True)
     if report.skipped:
         by_partitions: dict[str, list[str]] = {}
@@ -147,18 +147,19 @@ def _differences(pipeline: Pipeline, assets: Sequence[AssetKey], *, quick: bool 
 
 
 def _remaining(pipeline: Pipeline, assets: Sequence[AssetKey]) -> list[Difference]:
-    """The differences after a run, with a warning each; the run is done, so nothing here may fail it."""
+    """The differences after a run, with a warning each; the run succeeded, so nothing here may fail it."""
     try:
-        found = _differences(pipeline, assets, quick=True)
-    except Exception as exc:  # noqa: BLE001 - whatever it is, the run succeeded
+        differences = _differences(pipeline, assets, quick=True)
+    except Exception as exc:  # noqa: BLE001 - the run succeeded, whatever fails here
         print_warning(f"the tables could not be compared with Dagster's history: {type(exc).__name__}: {exc}")
         return []
-    for one in found:
-        print_warning(f"{one.message}; recompute it with: floe run --missing" if one.recompute else one.message)
-    return found
+    for difference in differences:
+        hint = "; recompute it with: floe run --missing" if difference.recompute else ""
+        print_warning(f"{difference.message}{hint}")
+    return differences
 
 
-def _what_is_done(difference: Difference) -> str:
+def _action(difference: Difference) -> str:
     if not difference.recompute:
         return "it is not recomputed"
     return "only its latest materialization is computed again" if difference.appends else "it is recomputed"
@@ -180,7 +181,7 @@ def _batches(
     partition_range: str | None,
     lost: Sequence[Difference] | None,
 ) -> list[Batch]:
-    """The runs that the options ask for; of what is missing if `lost` is given."""
+    """The runs that the options select; with `lost` given, those of missing and lost partitions."""
     from floe_core.errors import ConfigurationError
     from floe_runtime.runs import planning
 
@@ -201,7 +202,7 @@ def _batches(
 def _keys(
     partitions: PartitionsDefinition[str], pipeline: Pipeline, partition: Sequence[str], partition_range: str | None
 ) -> list[str]:
-    """The partitions that the options ask for: by default the latest complete window, or all that have no time."""
+    """The partitions that the options select: by default the latest complete time window, or all that have no time."""
     from floe_core.errors import ConfigurationError
     from floe_runtime.runs.partition_keys import is_dynamic, keys_between, known_keys, latest_keys
 

@@ -37,13 +37,13 @@ __all__ = ["tables"]
 
 @dataclass(frozen=True)
 class Health:
-    """How one table is; without facts it could not be read, and the finding says why."""
+    """The health of one table; without facts it could not be read, and the finding says why."""
 
     table: str
     light: Light
     facts: TableFacts | None
     findings: list[Finding]
-    refused: bool = False  # what it says about its maintenance is
+    refused: bool = False  # its maintenance settings are invalid
 
 
 @click.group()
@@ -65,7 +65,7 @@ def health(
     environment: str | None,
     as_json: bool,
 ) -> None:
-    """Show files, history and deletes of each table, and what mends what is not well."""
+    """Show files, history and deletes of each table, and how to fix what is wrong."""
     from floe_iceberg import Lake
     from floe_iceberg.maintenance import Light, Maintenance
     from floe_runtime.console import health_table, print_findings
@@ -75,32 +75,32 @@ def health(
     lake = Lake(artifacts)
     chosen = Maintenance(lake).tables(*named(tables, namespaces))
     out = console(quiet=as_json)
-    with out.status("looking at the tables"):
-        found = [one for identifier in chosen if (one := _health(lake, identifier)) is not None]
-    unread = [one.table for one in found if one.facts is None]
-    refused = [one.table for one in found if one.refused]
+    with out.status("inspecting tables"):
+        examined = [state for identifier in chosen if (state := _health(lake, identifier)) is not None]
+    unread = [state.table for state in examined if state.facts is None]
+    refused = [state.table for state in examined if state.refused]
     problems = [
         *([f"{', '.join(unread)} cannot be read"] if unread else []),
-        *([f"{', '.join(refused)} cannot be maintained as it is said"] if refused else []),
+        *([f"{', '.join(refused)} cannot be maintained: its maintenance settings are invalid"] if refused else []),
     ]
     here = "".join(f" {option} {value}" for option, value in (("--project", project), ("--env", environment)) if value)
     if as_json:
         error = "; ".join(problems) or None
-        print_json({"ok": not problems, "error": error, "tables": [_document(one, here) for one in found]})
-    elif not found:
-        out.print("no tables to look at")
+        print_json({"ok": not problems, "error": error, "tables": [_document(state, here) for state in examined]})
+    elif not examined:
+        out.print("no tables found")
     else:
-        out.print(health_table([(one.table, one.light, one.facts) for one in found], out))
-        for one in found:
-            if one.findings:
-                print_findings(out, one.table, one.light, _mended(one.findings, here))
-        lights = [one.light for one in found]
+        out.print(health_table([(state.table, state.light, state.facts) for state in examined], out))
+        for state in examined:
+            if state.findings:
+                print_findings(out, state.table, state.light, _with_options(state.findings, here))
+        lights = [state.light for state in examined]
         out.print(", ".join(f"{lights.count(light)} {light.value}" for light in Light if light in lights))
     raise click.exceptions.Exit(1 if problems else 0)
 
 
 def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
-    """How the table is; None if it was dropped meanwhile."""
+    """The health of the table; None if it was dropped in the meantime."""
     from floe_core.errors import FloeError
     from floe_iceberg.errors import translated
     from floe_iceberg.maintenance import Finding, Light, findings, look
@@ -112,20 +112,20 @@ def _health(lake: Lake, identifier: TableIdentifier) -> Health | None:
                 return None
             policy, refusal = _policy(lake, identifier, table)
             facts = look(table, policy, now=datetime.now(timezone.utc))
-    except Exception as exc:  # noqa: BLE001 - whatever is wrong with the files of one table, the others are told of
+    except Exception as exc:  # noqa: BLE001 - a broken table must not hide the others
         reason = (
             str(exc)
             if isinstance(exc, FloeError)
             else f"cannot be read: {type(exc).__name__}: {' '.join(str(exc).split())}"
         )
         return Health(str(identifier), Light.RED, None, [Finding(Light.RED, reason, "")])
-    found = [*refusal, *findings(str(identifier), facts, policy)]
-    light = found[0].light if found else Light.GREEN
-    return Health(str(identifier), light, facts, found, refused=bool(refusal))
+    all_findings = [*refusal, *findings(str(identifier), facts, policy)]
+    light = all_findings[0].light if all_findings else Light.GREEN
+    return Health(str(identifier), light, facts, all_findings, refused=bool(refusal))
 
 
 def _policy(lake: Lake, identifier: TableIdentifier, table: Table) -> tuple[MaintenancePolicy, list[Finding]]:
-    """The policy of the table; where it is refused, that of its namespace, and why."""
+    """The policy of the table; if its settings are invalid, that of its namespace, and the finding."""
     from floe_core.errors import ConfigurationError
     from floe_iceberg.maintenance import Finding, Light, table_policy
 
@@ -136,18 +136,21 @@ def _policy(lake: Lake, identifier: TableIdentifier, table: Table) -> tuple[Main
         return config.of_namespace(identifier.namespace), [Finding(Light.RED, f"it is not maintained: {exc}", "")]
 
 
-def _mended(findings: list[Finding], here: str) -> list[Finding]:
-    """The commands with the options that lead to this project."""
-    return [replace(one, mend=f"{one.mend}{here}") if one.mend.startswith("floe ") else one for one in findings]
+def _with_options(findings: list[Finding], here: str) -> list[Finding]:
+    """The findings, with the options of this project added to their commands."""
+    return [
+        replace(finding, mend=f"{finding.mend}{here}") if finding.mend.startswith("floe ") else finding
+        for finding in findings
+    ]
 
 
-def _document(one: Health, here: str) -> dict[str, Any]:
+def _document(state: Health, here: str) -> dict[str, Any]:
     return {
-        "table": one.table,
-        "light": one.light.value,
-        "facts": None if one.facts is None else facts_document(one.facts),
+        "table": state.table,
+        "light": state.light.value,
+        "facts": None if state.facts is None else facts_document(state.facts),
         "findings": [
             {"light": finding.light.value, "reason": finding.reason, "mend": finding.mend}
-            for finding in _mended(one.findings, here)
+            for finding in _with_options(state.findings, here)
         ],
     }

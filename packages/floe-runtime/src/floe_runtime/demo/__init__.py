@@ -1,1 +1,1 @@
-"""floe demo: the story and the figures computed a second time."""
+"""floe demo: the story, and an independent recomputation of its figures."""

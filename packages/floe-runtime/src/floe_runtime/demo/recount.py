@@ -1,4 +1,4 @@
-"""The demo's figures computed a second time, from the raw orders, by PyIceberg and Arrow: no Spark, no shared code."""
+"""The demo's figures recomputed from the raw orders with PyIceberg and Arrow: no Spark, no shared code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOP = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure that the pipeline and the recomputation do not agree on."""
+    """A figure on which the pipeline and the recomputation disagree."""
 
     figure: str
     recorded: Value
@@ -55,13 +55,13 @@ def recorded(tables: IcebergTableManager, days: Sequence[date]) -> Figures:
             tuple(row[column] for column in key): {column: row[column] for column in row if column not in key}
             for row in rows
         }
-        # A row that is there twice has one key.
+        # Duplicate rows share a key: only the count shows them.
         figures[name][()] = {"rows": len(rows)}
     return figures
 
 
 def recompute(tables: IcebergTableManager, days: Sequence[date]) -> Figures:
-    """The figures as the raw orders give them; one day is in memory at a time."""
+    """The figures computed from the raw orders, with one day in memory at a time."""
     customers = {row["customer_id"]: row for row in _scan(tables, "bronze.customers").to_arrow().to_pylist()}
     products = {row["product_id"]: row for row in _scan(tables, "bronze.products").to_arrow().to_pylist()}
     figures: Figures = {"gold.daily_revenue": {}, "silver.orders": {}, "silver.rejected_orders": {}}
@@ -86,19 +86,19 @@ def recompute(tables: IcebergTableManager, days: Sequence[date]) -> Figures:
 
 
 def compare(written: Figures, expected: Figures) -> list[Difference]:
-    """Every figure that differs; a row that only one of them has differs in all its columns."""
-    found = []
+    """Every figure that differs; a row on one side only differs in all its columns."""
+    differences = []
     for table, rows in expected.items():
-        there = written[table]
-        for key in sorted(rows.keys() | there.keys(), key=str):
-            ours, theirs = rows.get(key, {}), there.get(key, {})
+        stored = written[table]
+        for key in sorted(rows.keys() | stored.keys(), key=str):
+            ours, theirs = rows.get(key, {}), stored.get(key, {})
             label = " ".join([table, *(str(part) for part in key)])
-            found += [
+            differences += [
                 Difference(f"{label} {column}", theirs.get(column), ours.get(column))
                 for column in {**theirs, **ours}
                 if theirs.get(column) != ours.get(column)
             ]
-    return found
+    return differences
 
 
 def _scan(tables: IcebergTableManager, name: str, day: date | None = None, *columns: str) -> DataScan:
@@ -119,7 +119,7 @@ def _each_once(orders: pa.Table) -> pa.Table:
 
 
 def _judged(orders: pa.Table, customers: pa.Array) -> pa.Table:
-    """The orders as numbers, and the reason why one is not counted."""
+    """The orders with parsed numbers, and the reason for rejection, NULL for good ones."""
     price = _parsed(orders["unit_price"], r"^\d+\.\d\d$", pa.decimal128(10, 2))
     quantity = _parsed(orders["quantity"], r"^-?\d+$", pa.int64())
     reason = pc.case_when(
@@ -158,8 +158,8 @@ def _totals(orders: pa.Table) -> dict[str, Value]:
 
 
 def _rejections(day: date, reasons: pa.ChunkedArray) -> Iterator[tuple[tuple[Value, ...], dict[str, Value]]]:
-    for one in pc.value_counts(pc.drop_null(reasons)).to_pylist():
-        yield (day, one["values"]), {"orders": one["counts"]}
+    for row in pc.value_counts(pc.drop_null(reasons)).to_pylist():
+        yield (day, row["values"]), {"orders": row["counts"]}
 
 
 def _renamed(sums: pa.Table) -> pa.Table:

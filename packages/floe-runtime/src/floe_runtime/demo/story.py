@@ -1,4 +1,4 @@
-"""The demo: a small retailer's two weeks, told on real tables, every figure checked at the end."""
+"""The demo: two weeks of a small retailer on real tables, with every figure checked at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAME = "floe-demo"
 _TEMPLATE = Path(templates.__file__).parent / "retail"
 _CORRECTED = date(2026, 1, 5)
 _CHANNEL_SINCE = DAYS[-1]
-# What depends on the orders; customers and products stay as they are.
+# The assets that depend on the orders; customers and products do not change.
 _AFFECTED = (
     "bronze/orders",
     "silver/orders",
@@ -51,7 +51,7 @@ _AFFECTED = (
 
 
 class DemoFailedError(FloeError):
-    """The tables are not what the demo says they are."""
+    """The tables do not hold what the demo expects."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def run_demo(folder: Path, *, rows: int, console: Console) -> None:
     with open_pipeline(artifacts) as pipeline:
         stage = _Stage(console, artifacts.root, Lake(artifacts), pipeline)
         with console.status("Starting Spark …"):
-            stage.lake.spark  # noqa: B018 - so that the start of Spark is not counted to the first asset
+            stage.lake.spark  # noqa: B018 - so that the first asset's time excludes the start of Spark
         first = _backfill(stage)
         second = _correct_a_day(stage, first)
         _take_a_new_column(stage, second)
@@ -93,7 +93,7 @@ def run_demo(folder: Path, *, rows: int, console: Console) -> None:
 
 
 def prepare(folder: Path, *, rows: int, console: Console) -> CompiledArtifacts:
-    """The project, new or as an earlier demo left it, with an empty lake."""
+    """Create the project, or reuse that of an earlier demo, with an empty lake."""
     again = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if again:
         spec = folder / SPEC_FILE
@@ -118,7 +118,7 @@ def prepare(folder: Path, *, rows: int, console: Console) -> CompiledArtifacts:
 def _start_over(folder: Path, console: Console) -> None:
     if (folder / ".floe").exists():
         shutil.rmtree(folder / ".floe")
-    console.print("It holds an earlier demo: the tables are removed and made anew, the code stays.")
+    console.print("It holds an earlier demo: its tables are removed, its code is kept.")
     shipped = [path.relative_to(_TEMPLATE) for path in (_TEMPLATE / SPEC_FILE, *_TEMPLATE.rglob("*.py"))]
     own = [str(path) for path in shipped if not _same(_TEMPLATE / path, folder / path)]
     if own:
@@ -134,7 +134,7 @@ def _set_source(folder: Path, settings: dict[str, object]) -> None:
 
 
 def _change_source(stage: _Stage, **changes: object) -> None:
-    """The source system is different from now on."""
+    """Change the settings of the simulated source system."""
     settings = json.loads((stage.folder / "source.json").read_text(encoding="utf-8"))
     _set_source(stage.folder, {**settings, **changes})
 
@@ -144,7 +144,7 @@ def _step(console: Console, number: int, title: str, sentence: str) -> None:
 
 
 def _table(*columns: str) -> Table:
-    """The first column names the thing, the others hold numbers."""
+    """A table whose first column is a name and whose others are numbers."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number else "left")
@@ -163,7 +163,7 @@ def _backfill(stage: _Stage) -> RunReport:
     _step(stage.console, 1, "Two weeks at once", sentence)
     report = _run(stage, "Filling the lake", (), DAYS, keep=False)
     stage.console.print(report_table(report, stage.console))
-    names = [TableIdentifier.from_string(one.table) for one in report.materialized]
+    names = [TableIdentifier.from_string(entry.table) for entry in report.materialized]
     several = [str(name) for name in names if len(stage.lake.tables.list_snapshots(name)) != 1]
     if several or len(report.run_ids) != 1:
         raise DemoFailedError(f"{len(report.run_ids)} runs; not exactly one snapshot in: {', '.join(several)}")
@@ -192,7 +192,7 @@ def file_change(tables: IcebergTableManager, name: str, before: int, after: int)
     """Compare the data files of two snapshots of a table that is partitioned by day; metadata only."""
     table = tables.load_table(TableIdentifier.from_string(name))
     old, new = (
-        # Iceberg numbers the days from 1970 on.
+        # Iceberg's day transform counts days since 1970-01-01.
         {task.file.file_path: date(1970, 1, 1) + timedelta(task.file.partition[0]) for task in scan.plan_files()}
         for scan in (table.scan(snapshot_id=before), table.scan(snapshot_id=after))
     )
@@ -202,7 +202,7 @@ def file_change(tables: IcebergTableManager, name: str, before: int, after: int)
 
 
 def _take_a_new_column(stage: _Stage, before: RunReport) -> None:
-    sentence = f"From {_CHANNEL_SINCE} on, the source says through which channel an order came. No code changes."
+    sentence = f"From {_CHANNEL_SINCE} on, the source sends the channel of each order. No code changes."
     _step(stage.console, 3, "A new column", sentence)
     _change_source(stage, channel_since=_CHANNEL_SINCE.isoformat())
     report = _run(stage, f"Materializing {_CHANNEL_SINCE} again", _AFFECTED, [_CHANNEL_SINCE])
@@ -244,7 +244,7 @@ def _travel_in_time(stage: _Stage, first: RunReport, second: RunReport) -> None:
 
 
 def _snapshot(report: RunReport, table: str) -> int:
-    return next(one.snapshot_id for one in report.materialized if one.table == table)
+    return next(entry.snapshot_id for entry in report.materialized if entry.table == table)
 
 
 def _columns(tables: IcebergTableManager, name: str, snapshot_id: int) -> dict[str, str]:
@@ -256,12 +256,12 @@ def _columns(tables: IcebergTableManager, name: str, snapshot_id: int) -> dict[s
 
 
 def check_figures(tables: IcebergTableManager, console: Console) -> None:
-    """Compare what the pipeline wrote with what the raw orders give."""
+    """Compare the figures that the pipeline wrote with those recomputed from the raw orders."""
     with console.status("Adding up …"):
         written, expected = recorded(tables, DAYS), recompute(tables, DAYS)
         differences = compare(written, expected)
     if differences:
-        raise DemoFailedError(_told(differences))
+        raise DemoFailedError(_listed(differences))
     shown = _table("day", "orders", "revenue by Spark", "revenue by Arrow")
     for day in DAYS:
         ours, theirs = written["gold.daily_revenue"][(day,)], expected["gold.daily_revenue"][(day,)]
@@ -271,8 +271,8 @@ def check_figures(tables: IcebergTableManager, console: Console) -> None:
     console.print(f"{figures} figures in {len(expected)} tables, all the same to the cent.")
 
 
-def _told(differences: Sequence[Difference], at_most: int = 10) -> str:
-    lines = [f"  {one}" for one in differences[:at_most]]
+def _listed(differences: Sequence[Difference], at_most: int = 10) -> str:
+    lines = [f"  {difference}" for difference in differences[:at_most]]
     if len(differences) > at_most:
         lines.append(f"  and {len(differences) - at_most} more")
     count = "1 figure is" if len(differences) == 1 else f"{len(differences)} figures are"

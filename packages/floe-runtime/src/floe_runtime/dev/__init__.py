@@ -1,1 +1,1 @@
-"""floe dev: the web UI, its processes and who reaches it."""
+"""floe dev: the web UI, its processes and its access control."""

@@ -1,4 +1,4 @@
-"""Who reaches `floe dev`: the sockets it listens on, the token that requests need, and the origin of a proxy."""
+"""Access to `floe dev`: the sockets it listens on, the token that requests need, and the origin of a proxy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Access:
 
 
 def access_for(host: str) -> Access:
-    """As the environment states it. Only literal loopback needs no token: a name may lead elsewhere."""
+    """From the environment variables. Only a literal loopback address needs no token: a name may resolve elsewhere."""
     token, origin = _given_token(), _given_origin()
     if token is None and (origin is not None or not is_loopback(host)):
         token = secrets.token_urlsafe(32)
@@ -76,12 +76,12 @@ def listeners(host: str, port: int, *, token: str | None) -> Iterator[list[socke
     with ExitStack() as opened:
         try:
             bound = _bind(host, port, opened)
-        except (OSError, UnicodeError) as exc:  # UnicodeError: a name that cannot be one
+        except (OSError, UnicodeError) as exc:  # UnicodeError: not a valid host name
             reason = exc.strerror if isinstance(exc, OSError) else "it is not a host name"
             raise ConfigurationError(
                 f"cannot serve on port {port} of {host}: {reason}; choose another with --port (0 takes a free one)"
             ) from exc
-        reachable = [name for name in (str(one.getsockname()[0]) for one in bound) if not is_loopback(name)]
+        reachable = [name for name in (str(listener.getsockname()[0]) for listener in bound) if not is_loopback(name)]
         if reachable and token is None:
             raise ConfigurationError(
                 f"{host} is {reachable[0]}, which other machines can reach, and there is no token; "
@@ -94,9 +94,9 @@ def _bind(host: str, port: int, opened: ExitStack) -> list[socket.socket]:
     bound: list[socket.socket] = []
     for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
         shared = bound[0].getsockname()[1] if bound else port
-        one = _socket(family, (address[0], shared, *address[2:]))
-        if one is not None:
-            bound.append(opened.enter_context(one))
+        listener = _socket(family, (address[0], shared, *address[2:]))
+        if listener is not None:
+            bound.append(opened.enter_context(listener))
     if not bound:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     return bound
@@ -106,16 +106,16 @@ def _socket(family: int, address: tuple[object, ...]) -> socket.socket | None:
     """A socket bound to the address; None if this machine does not have the address."""
     with ExitStack() as undo:
         try:
-            one = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            # A port that was closed a moment ago is free.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            # A port in TIME_WAIT can be bound again.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
         except OSError as exc:
-            # localhost has an IPv6 address also where IPv6 is switched off.
+            # localhost resolves to an IPv6 address even where IPv6 is disabled.
             if exc.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 return None
             raise
         undo.pop_all()
-        return one
+        return listener

@@ -1,4 +1,4 @@
-"""Which requests `floe dev` answers: its own pages and programs that may reach it, never a page of another origin."""
+"""Which requests `floe dev` accepts: those of its own pages and of authorized programs, never of a foreign origin."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _NO_TOKEN = _Refusal(
 
 
 class RequestGuard:
-    """An ASGI application that passes on to Dagster's what may reach it, WebSockets included.
+    """ASGI middleware that forwards only authorized requests to Dagster, WebSockets included.
 
-    With a token, every request needs it. Without one, only requests to a loopback name are answered, so that a foreign
-    name that resolves to this machine (DNS rebinding) is refused. `origin` is that of a proxy, whose pages are answered
+    With a token, every request needs it. Without one, only requests to a loopback name are accepted, so that a foreign
+    name that resolves to this machine (DNS rebinding) is refused. `origin` is that of a proxy, whose pages are accepted
     too; it needs a token.
     """
 
@@ -93,13 +93,13 @@ class RequestGuard:
         given = [bearer.strip()] if scheme.lower() == "bearer" else []
         # Not SimpleCookie: it drops all cookies for one, perhaps of another program, that it cannot parse.
         stored = cookie_parser("; ".join(headers.getlist("cookie"))).get(self._cookie)
-        return any(self._is_token(one) for one in (*given, stored or ""))
+        return any(self._is_token(token) for token in (*given, stored or ""))
 
     def _is_token(self, given: str) -> bool:
         return self._token is not None and secrets.compare_digest(given.encode(), self._token.encode())
 
     def _visit(self, scope: Scope) -> Response | None:
-        """A visit with the token in the address gets its cookie and an address without the token."""
+        """A GET with the token in its query string: set the cookie, and redirect to the address without the token."""
         if scope["type"] != "http" or scope["method"] != "GET":
             return None
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -123,7 +123,7 @@ def _answer(refusal: _Refusal) -> Response:
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header; an empty text if it is not one."""
+    """The host name in a Host header; empty if invalid."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port  # raises if it is not a number
@@ -133,7 +133,7 @@ def _hostname(host: str) -> str:
 
 
 def _is_own_site(scope: Scope, headers: Headers) -> bool:
-    """Of requests without an origin, browsers state how the page that sends them relates to this server."""
+    """For requests without an Origin, browsers send Sec-Fetch-Site: how the sending page relates to this server."""
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
         return True
@@ -143,7 +143,7 @@ def _is_own_site(scope: Scope, headers: Headers) -> bool:
 
 
 def _query_refusal(scope: Scope, headers: Headers) -> _Refusal | None:
-    """A query is a POST of JSON: a GET or a form is what any page can send without asking."""
+    """A query must be a POST of JSON: any page can send a GET or a form without a CORS preflight."""
     # Starlette's routes also match a path that ends in a newline.
     if scope["type"] != "http" or str(scope["path"]).strip().strip("/") != "graphql":
         return None
@@ -155,11 +155,11 @@ def _query_refusal(scope: Scope, headers: Headers) -> _Refusal | None:
 
 
 def _not_framed(send: Send) -> Send:
-    """Answers that pages of other origins cannot show in a frame, to have a button in it clicked."""
+    """Forbid framing by other origins (clickjacking)."""
 
-    async def passed_on(message: Message) -> None:
+    async def send_unframed(message: Message) -> None:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message)["X-Frame-Options"] = "SAMEORIGIN"
         await send(message)
 
-    return passed_on
+    return send_unframed

@@ -1,4 +1,4 @@
-"""Dagster's web UI and daemon on a project, in processes of their own."""
+"""Dagster's web UI and daemon for a project, in separate processes."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _SETTINGS = {"DAGSTER_DISABLE_TELEMETRY": "1", "PYTHONWARNINGS": "ignore:Paramet
 
 
 class WebServerError(FloeError):
-    """Dagster's web server does not start, or ended by itself."""
+    """Dagster's web server did not start, or exited unexpectedly."""
 
 
 @dataclass(frozen=True)
 class WebUI:
-    """A web server that answers."""
+    """A running web server."""
 
     address: str
     _process: subprocess.Popen[bytes]
     access: Access
 
     def wait(self) -> None:
-        """Until somebody interrupts; WebServerError if the server ends by itself."""
-        raise WebServerError(f"Dagster's web server ended by itself, with exit code {self._process.wait()}")
+        """Block until interrupted; WebServerError if the server exits."""
+        raise WebServerError(f"Dagster's web server ended unexpectedly, with exit code {self._process.wait()}")
 
 
 @contextmanager
 def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterator[WebUI]:
     """Start the web UI on the project's definitions and history; all its processes end with the block.
 
-    Port 0 is any free one. While the block lasts, SIGTERM and SIGHUP interrupt like Ctrl-C.
+    Port 0 is any free port. Inside the block, SIGTERM and SIGHUP interrupt like Ctrl-C.
     """
     if importlib.util.find_spec("dagster_webserver") is None:
         raise ConfigurationError(
@@ -72,7 +72,7 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        output = threading.Thread(target=_pass_on, args=(process,), daemon=True)
+        output = threading.Thread(target=_forward_output, args=(process,), daemon=True)
         output.start()
         try:
             _send(process, {**settings, "token": access.token, "origin": access.origin})
@@ -85,24 +85,27 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
 def _send(process: subprocess.Popen[bytes], settings: dict[str, object]) -> None:
     """The settings go through a pipe: other users can read the arguments of a process."""
     assert process.stdin is not None  # noqa: S101 - it was opened with a pipe
-    with suppress(BrokenPipeError), process.stdin as pipe:  # a process that has ended is reported by who waits for it
+    with (
+        suppress(BrokenPipeError),
+        process.stdin as pipe,
+    ):  # a process that has ended is reported by the caller, which waits for it
         pipe.write(json.dumps(settings).encode())
 
 
 def _environment(artifacts: CompiledArtifacts) -> dict[str, str]:
-    """The environment in which Dagster finds what `floe run` finds; definitions that do not load are told here."""
+    """The environment variables of the processes, as for `floe run`; raises if the definitions do not load."""
     with open_pipeline(artifacts) as pipeline:
         try:
             Definitions.validate_loadable(pipeline.definitions)
         except DagsterError as exc:
-            told = " ".join(str(exc).split())
-            raise ConfigurationError(f"Dagster refuses {artifacts.pipeline.definitions}: {told}") from exc
+            reason = " ".join(str(exc).split())
+            raise ConfigurationError(f"Dagster refuses {artifacts.pipeline.definitions}: {reason}") from exc
         kept = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
         return {**kept, **_SETTINGS}
 
 
 def _reachable(host: str) -> str:
-    """Where to ask a server that listens on every address."""
+    """The address at which this machine reaches a server that listens on all interfaces."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only read here
 
 
@@ -111,7 +114,7 @@ def _address(host: str, port: int) -> str:
 
 
 def wait_for_answer(process: subprocess.Popen[bytes], host: str, port: int, token: str | None) -> None:
-    """Until the server answers; WebServerError if it ends, refuses this request or takes too long."""
+    """Block until the server answers; WebServerError if it exits, refuses this request or takes too long."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -126,7 +129,7 @@ def wait_for_answer(process: subprocess.Popen[bytes], host: str, port: int, toke
 
 
 def _answer(host: str, port: int, token: str | None) -> tuple[int | None, str]:
-    """The status, None without an answer, and the beginning of the text."""
+    """The HTTP status, or None without a response, and the beginning of the body."""
     connection = http.client.HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/server_info", headers={"Authorization": f"Bearer {token}"} if token else {})
@@ -138,8 +141,8 @@ def _answer(host: str, port: int, token: str | None) -> tuple[int | None, str]:
         connection.close()
 
 
-def _pass_on(process: subprocess.Popen[bytes]) -> None:
-    """Show what the processes print, until the last of them has ended."""
+def _forward_output(process: subprocess.Popen[bytes]) -> None:
+    """Copy the output of the processes to standard error until the last of them has ended."""
     assert process.stdout is not None  # noqa: S101 - it was opened with a pipe
     with process.stdout as pipe:
         while chunk := os.read(pipe.fileno(), 65536):
@@ -149,19 +152,19 @@ def _pass_on(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Every signal to end is a KeyboardInterrupt, also in a shell's background job, which would ignore Ctrl-C."""
-    kept = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for one in kept:
-        signal.signal(one, signal.default_int_handler)
+    """Turn termination signals into KeyboardInterrupt, also in a background job, which ignores SIGINT by default."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in handlers:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        for one, handler in kept.items():
-            signal.signal(one, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _end(process: subprocess.Popen[bytes], output: threading.Thread) -> None:
-    """Interrupt every process of the group, as a terminal would, and runs with them; kill what is left."""
+    """Interrupt every process of the group, runs included, as a terminal would; kill those that remain."""
     try:
         _signal(process, signal.SIGINT)
         output.join(_END_SECONDS)
@@ -171,5 +174,5 @@ def _end(process: subprocess.Popen[bytes], output: threading.Thread) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left; macOS says it in the other way
+    with suppress(ProcessLookupError, PermissionError):  # no process is left; macOS raises PermissionError
         os.killpg(process.pid, number)

@@ -1,7 +1,7 @@
 """The processes of `floe dev`: Dagster's web server behind a guard, its code server and its daemon.
 
-`dagster dev` starts the same, but its web server answers every page of every origin. Run as a module, with its settings
-as JSON on standard input.
+`dagster dev` starts the same processes, but its web server accepts requests from pages of any origin. Run as a module,
+with its settings as JSON on standard input.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STATEMENT_TIMEOUT_MS, _POOL_RECYCLE_SECONDS, _POOL_OVERFLOW = 15_000, 3600, 20 
 
 
 class ServiceSettings(BaseModel, frozen=True, extra="forbid"):
-    """What to serve, where, and to whom."""
+    """The module to serve, the address, and the access control."""
 
     module: str
     root: str
@@ -58,7 +58,7 @@ class ServiceSettings(BaseModel, frozen=True, extra="forbid"):
 
 
 def serve(settings: ServiceSettings) -> int:
-    """Serve until interrupted; 1 if the daemon ends by itself."""
+    """Serve until interrupted (0), or until the daemon exits (1)."""
     with listeners(settings.host, settings.port, token=settings.token) as sockets:
         return _serve(settings, sockets)
 
@@ -85,11 +85,11 @@ def _serve(settings: ServiceSettings, sockets: list[socket.socket]) -> int:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Temporary files of all these processes, the code servers' sockets among them, where only this user gets in."""
+    """A folder for the temporary files of all these processes, such as sockets, that only this user can access."""
     before = os.environ.get("TMPDIR")
-    # The path of a socket may have 103 bytes; this folder's name and the socket's take 30.
+    # A socket path is limited to 103 bytes; the names of this folder and the socket take 30.
     place = None if len(os.fsencode(tempfile.gettempdir())) <= _TEMPORARY_BYTES else "/tmp"  # noqa: S108 - mode 0700
-    # The runs of a code server that is killed may still write into it.
+    # Runs of a killed code server may still write to it.
     with tempfile.TemporaryDirectory(prefix="floe-dev-", dir=place, ignore_cleanup_errors=True) as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         try:
@@ -106,7 +106,7 @@ def _daemon(instance: DagsterInstance, workspace: Path) -> Iterator[subprocess.P
     command = [sys.executable, "-m", DAEMON, "run", "--log-level", _LOG_LEVEL]
     command += ["--code-server-log-level", _LOG_LEVEL, "--workspace", str(workspace)]
     command += ["--instance-ref", serialize_value(instance.get_ref())]
-    # An interrupt while it still imports would print a traceback: it inherits SIGINT as ignored until it has a handler.
+    # Inherits SIGINT as ignored until it has a handler: an interrupt during its imports would print a traceback.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         process = subprocess.Popen(command)  # noqa: S603 - our own interpreter
@@ -138,12 +138,12 @@ def _serve_web(
         config = uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=3, server_header=False)
         server = uvicorn.Server(config)
 
-        def end_with_the_daemon() -> None:
+        def stop_with_daemon() -> None:
             daemon.wait()
             server.should_exit = True
 
-        threading.Thread(target=end_with_the_daemon, daemon=True).start()
-        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again that ended it
+        threading.Thread(target=stop_with_daemon, daemon=True).start()
+        with suppress(KeyboardInterrupt):  # uvicorn re-raises the signal that stopped it
             server.run(sockets=sockets)
             return 1
     return 0

@@ -1,1 +1,1 @@
-"""floe run: what is planned, run and reported."""
+"""floe run: planning, execution and reports."""

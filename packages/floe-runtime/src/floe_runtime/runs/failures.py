@@ -1,4 +1,4 @@
-"""Why an asset failed: the sentence, the place in the user's code, and a log of the run with the traceback."""
+"""Why an asset failed: the message, the line of the user's code, and a log of the run with the traceback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "Place", "causes", "failures_of", "place_in", "sentence", "write_log"]
 
-# As many logs of failed runs are kept.
+# How many logs of failed runs are kept.
 KEPT_LOGS = 20
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Failure:
-    """One asset, or another step, that failed. Without a place, nothing of the user's code was running."""
+    """An asset, or another step, that failed; without a place, the error was not raised in the user's code."""
 
     asset: str
     error: str
@@ -64,22 +64,22 @@ class Failure:
 
 def failures_of(pipeline: Pipeline, result: ExecuteInProcessResult) -> list[Failure]:
     """The failed steps of a run, in the order in which they failed."""
-    found = []
+    failures = []
     for event in result.all_events:
         if event.event_type is DagsterEventType.STEP_FAILURE:
             step = event.step_key or "a step"
             names, error = pipeline.steps.get(step, [step]), event.step_failure_data.error
             place = place_in(_stack(error), pipeline.artifacts.root)
-            found.append(
+            failures.append(
                 Failure(
                     ", ".join(names), redact(sentence(error)), place, None if place else _definition(pipeline, names[0])
                 )
             )
-    return found
+    return failures
 
 
 def sentence(error: Any) -> str:
-    """Dagster wraps what user code raises; Floe keeps the engine's error as the cause of its own."""
+    """The message of the error that user code raised, without Dagster's wrappers."""
     raised = _raised(error)
     if raised is None:
         return "no reason given"
@@ -93,7 +93,7 @@ def causes(error: Any) -> Iterator[Any]:
 
 
 def _raised(error: Any) -> Any:
-    return next((one for one in causes(error) if not (one.cls_name or "").startswith("Dagster")), error)
+    return next((cause for cause in causes(error) if not (cause.cls_name or "").startswith("Dagster")), error)
 
 
 def _stack(error: Any) -> Sequence[str]:
@@ -102,8 +102,9 @@ def _stack(error: Any) -> Sequence[str]:
 
 
 def place_in(stack: Sequence[str], root: Path) -> Place | None:
-    """The innermost frame of the user's code: of the project, or else of a module that nobody installed."""
-    frames = [(found["file"], int(found["line"]), found["function"]) for one in stack if (found := _FRAME.match(one))]
+    """The innermost frame of the user's code: in the project, or else in a module that is not installed."""
+    matches = [match for entry in stack if (match := _FRAME.match(entry))]
+    frames = [(match["file"], int(match["line"]), match["function"]) for match in matches]
     own = [frame for frame in frames if _is_own(Path(frame[0]))]
     inside = [frame for frame in own if Path(frame[0]).is_relative_to(root)]
     chosen = (inside or own)[-1:]
@@ -111,7 +112,7 @@ def place_in(stack: Sequence[str], root: Path) -> Place | None:
 
 
 def _is_own(path: Path) -> bool:
-    """Is it neither Python's, nor installed, nor Floe's?"""
+    """Whether the file is the user's: not of the standard library, not installed, not of Floe."""
     if not path.is_absolute() or any(part in _INSTALLED for part in path.parts):
         return False
     return not any(path.is_relative_to(folder) for folder in (Path(sysconfig.get_path("stdlib")), *_floe_folders()))
@@ -124,13 +125,13 @@ def _floe_folders() -> list[Path]:
 
 
 def _definition(pipeline: Pipeline, asset: str) -> Place | None:
-    """Where the function of an asset is, for an error that none of its lines raised, such as a write that fails."""
+    """Where the function of an asset is defined, for an error raised elsewhere, such as a failed write."""
     keys = {key.to_user_string(): key for key in pipeline.graph.materializable_asset_keys}
     if asset not in keys:
         return None
     compute: Any = getattr(pipeline.graph.assets_def_for_key(keys[asset]).node_def, "compute_fn", None)
     function = inspect.unwrap(getattr(compute, "decorated_fn", None) or (lambda: None))
-    code = getattr(function, "__code__", None)  # a partial, or an object that can be called, has none
+    code = getattr(function, "__code__", None)  # partials and other callables have none
     if code is None or not _is_own(Path(code.co_filename)):
         return None
     return Place.of(code.co_filename, code.co_firstlineno, function.__name__, pipeline.artifacts.root)
@@ -144,7 +145,7 @@ def write_log(pipeline: Pipeline, run_id: str) -> Path | None:
         make_folder(folder)
         create_private(path)
         path.write_text(redact("".join(_log_lines(pipeline, run_id))), encoding="utf-8")
-        kept = sorted(folder.glob("run-*.log"), key=lambda one: one.stat().st_mtime)
+        kept = sorted(folder.glob("run-*.log"), key=lambda log: log.stat().st_mtime)
     except OSError:
         return None
     for old in kept[:-KEPT_LOGS]:

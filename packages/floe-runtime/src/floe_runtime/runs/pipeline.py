@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline", "load_definitions", "open_pipeline"]
 
-# Nothing is reported to anybody, and what assets print goes to the terminal, not through helper processes. Each run of
-# the web UI has a JVM of its own: Dagster's ten at a time would be too many for a laptop.
+# No telemetry, and output of assets goes to the terminal, not through helper processes. Each run of the web UI has its
+# own JVM: Dagster's default of ten concurrent runs would be too many for a laptop.
 _QUIET = f"""\
 telemetry:
   enabled: false
@@ -47,7 +47,7 @@ concurrency:
     max_concurrent_runs: 2
 """
 _DAGSTER_SETTINGS = f"{_QUIET}{_FEW_RUNS}{SETTINGS}"
-# What earlier versions wrote, and no user has changed since.
+# Settings written by earlier versions; files that still equal them were not changed by the user.
 _EARLIER_SETTINGS = (_QUIET, f"{_QUIET}{_FEW_RUNS}")
 
 
@@ -69,23 +69,23 @@ class Pipeline:
 
     @cached_property
     def steps(self) -> dict[str, list[str]]:
-        """The assets of each step, by their names."""
-        found: dict[str, list[str]] = {}
+        """The names of the assets of each step."""
+        assets: dict[str, list[str]] = {}
         for key in self.graph.materializable_asset_keys:
-            found.setdefault(self.graph.assets_def_for_key(key).node_def.name, []).append(key.to_user_string())
-        return found
+            assets.setdefault(self.graph.assets_def_for_key(key).node_def.name, []).append(key.to_user_string())
+        return assets
 
     @property
     def imports_pyspark(self) -> bool:
-        """Do modules of the project import PySpark? Their assets may ask PySpark itself for the active session."""
+        """Whether modules of the project import PySpark: their assets may ask PySpark for the active session."""
         root = self.artifacts.root.resolve()
-        files = [(one, Path(getattr(one, "__file__", None) or "/")) for one in list(sys.modules.values())]
-        # The project's environment may lie in its folder, and its packages are not the project's own.
-        own = [one for one, file in files if root in file.parents and "site-packages" not in file.parts]
+        files = [(module, Path(getattr(module, "__file__", None) or "/")) for module in list(sys.modules.values())]
+        # A virtual environment may be inside the project's folder; its packages are not the project's own.
+        own = [module for module, file in files if root in file.parents and "site-packages" not in file.parts]
         names = [
             getattr(value, "__module__", None) or getattr(value, "__name__", "")
-            for one in own
-            for value in vars(one).values()
+            for module in own
+            for value in vars(module).values()
         ]
         return any(str(name).partition(".")[0] == "pyspark" for name in names)
 
@@ -112,7 +112,7 @@ def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
                 try:
                     yield Pipeline(artifacts, definitions, instance)
                 finally:
-                    narrow(artifacts.root)  # Dagster creates its databases as the umask says
+                    narrow(artifacts.root)  # Dagster creates its databases with the permissions of the umask
 
 
 def load_definitions(artifacts: CompiledArtifacts) -> Definitions:
@@ -135,7 +135,7 @@ def _orchestrator(artifacts: CompiledArtifacts) -> Iterator[OrchestratorPlugin]:
 
 @contextmanager
 def _inside(artifacts: CompiledArtifacts) -> Iterator[None]:
-    """The project's folder is current and importable, and its environment is the chosen one."""
+    """Make the project's folder the working directory and importable, and set FLOE_ENV."""
     before, path, environment = Path.cwd(), list(sys.path), os.environ.get("FLOE_ENV")
     os.chdir(artifacts.root)
     sys.path.insert(0, str(artifacts.root))
@@ -162,7 +162,7 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
         return
     home = _history_of(artifacts)
     settings = home / "dagster.yaml"
-    # The history is in the same files under both; settings that a user changed stay.
+    # Both settings store the history in the same files; settings that a user changed are kept.
     if not settings.exists() or settings.read_text(encoding="utf-8") in _EARLIER_SETTINGS:
         settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
     name, size = BATCH_SIZE
@@ -176,18 +176,18 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
 
 
 def _history_of(artifacts: CompiledArtifacts) -> Path:
-    """The folder of the runs. What was materialized in one environment, or one catalog, says nothing about another."""
+    """The folder of the run history, one per environment and catalog."""
     name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
     catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "name", "warehouse", "realm"})
-    if catalog.get("name") == CATALOG_NAME:  # a mark from before the name was an option does not hold it
+    if catalog.get("name") == CATALOG_NAME:  # older files do not have the name
         del catalog["name"]
-    told = json.dumps(catalog, sort_keys=True)
+    identity = json.dumps(catalog, sort_keys=True)
     home = artifacts.root / ".floe" / name
     mark = home / "catalog.json"
-    if mark.is_file() and mark.read_text(encoding="utf-8") != told:
-        home = home.with_name(f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}")
+    if mark.is_file() and mark.read_text(encoding="utf-8") != identity:
+        home = home.with_name(f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
     make_folder(home)
-    (home / "catalog.json").write_text(told, encoding="utf-8")
+    (home / "catalog.json").write_text(identity, encoding="utf-8")
     return home
 
 
@@ -212,19 +212,19 @@ def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Def
 
 
 def _forget_other_projects(name: str, root: Path) -> None:
-    """Two projects may both have a module `definitions`; one process may run both."""
+    """Unload modules of the same name from another project: one process may run several projects."""
     top = name.split(".")[0]
     loaded: ModuleType | None = sys.modules.get(top)
     if loaded is None or not getattr(loaded, "__file__", None):
         return
     if root not in Path(str(loaded.__file__)).resolve().parents:
-        for module in [one for one in sys.modules if one == top or one.startswith(f"{top}.")]:
+        for module in [module for module in sys.modules if module == top or module.startswith(f"{top}.")]:
             del sys.modules[module]
 
 
 def _import_failure(name: str, exc: BaseException, root: Path) -> str:
     """Why a module cannot be imported, with the line of the project that raised it."""
-    if isinstance(exc, SyntaxError) and exc.filename and exc.lineno:  # such a line is in no frame
+    if isinstance(exc, SyntaxError) and exc.filename and exc.lineno:  # a syntax error has no frame
         place = Place.of(exc.filename, exc.lineno, "", root)
         return f"importing {name} failed at {place.file}:{place.line}: {type(exc).__name__}: {exc.msg}{_line(place)}"
     place_or_none = place_in(traceback.format_tb(exc.__traceback__), root)

@@ -1,4 +1,4 @@
-"""Which assets run for which partitions, in as few Dagster runs as possible, and each write no more than once."""
+"""Plan which assets run for which partitions: as few Dagster runs as possible, and each write at most once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["AppendAgainError", "Batch", "batches", "missing", "missing_and_lost"
 
 
 class AppendAgainError(ConfigurationError):
-    """What is missing cannot be recomputed without appending to rows that are still there."""
+    """Missing data cannot be recomputed without appending to existing rows."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One Dagster run: these assets, for these neighbouring partitions; no partitions if nothing is partitioned."""
+    """One Dagster run: these assets, for these consecutive partitions; no keys if nothing is partitioned."""
 
     assets: tuple[AssetKey, ...]
     keys: tuple[str, ...] = ()
@@ -36,23 +36,23 @@ class Batch:
 
 def shared_partitions(graph: AssetGraph, assets: Sequence[AssetKey]) -> PartitionsDefinition[str] | None:
     """The partitions that the partitioned assets share; None if none is partitioned."""
-    found: dict[PartitionsDefinition[str], list[str]] = {}
+    by_definition: dict[PartitionsDefinition[str], list[str]] = {}
     for key in assets:
-        one = graph.get(key).partitions_def
-        if one is not None:
-            found.setdefault(one, []).append(key.to_user_string())
-    if len(found) > 1:
-        groups = "; ".join(", ".join(sorted(names)) for names in found.values())
+        definition = graph.get(key).partitions_def
+        if definition is not None:
+            by_definition.setdefault(definition, []).append(key.to_user_string())
+    if len(by_definition) > 1:
+        groups = "; ".join(", ".join(sorted(names)) for names in by_definition.values())
         raise ConfigurationError(
             f"these assets have different partitions ({groups}); run one group at a time with --select"
         )
-    return next(iter(found), None)
+    return next(iter(by_definition), None)
 
 
 def batches(
     graph: AssetGraph, assets: Sequence[AssetKey], keys: Sequence[str], instance: DagsterInstance
 ) -> list[Batch]:
-    """All assets for all these partitions."""
+    """The runs of all these assets for all these partitions."""
     wanted = {key: set(keys) for key in assets if graph.get(key).partitions_def is not None}
     return _batches(graph, wanted, [key for key in assets if key not in wanted], instance)
 
@@ -64,19 +64,19 @@ def missing(
     *,
     lost: Mapping[AssetKey, Collection[str]] | None = None,
 ) -> list[Batch]:
-    """What was never materialized, and what depends on it.
+    """The runs of what was never materialized, and of what depends on it.
 
-    An unpartitioned asset counts as missing too if something it reads is newer than itself.
+    An unpartitioned asset also counts as missing if one of its parents is newer.
 
     Args:
-        lost: The partitions that are recorded as materialized, and not in the table; none if the asset has none.
+        lost: The partitions that are recorded as materialized but not in the table; empty for unpartitioned assets.
     """
     gone = lost or {}
     partitions = shared_partitions(graph, assets)
     known = known_keys(partitions, instance) if partitions is not None else []
     wanted: dict[AssetKey, set[str]] = {}
     plain: list[AssetKey] = []
-    for key in (one for one in graph.toposorted_asset_keys if one in set(assets)):
+    for key in (key for key in graph.toposorted_asset_keys if key in set(assets)):
         node = graph.get(key)
         if node.partitions_def is not None:
             lacking = set(known) - (set(instance.get_materialized_partitions(key)) - set(gone.get(key, ())))
@@ -92,20 +92,21 @@ def missing(
 
 
 def missing_and_lost(pipeline: Pipeline, assets: Sequence[AssetKey], differences: Sequence[Difference]) -> list[Batch]:
-    """What is missing, and what the tables have lost; refused if that would append rows a second time."""
+    """The runs of what is missing or lost; refused if that would append rows a second time."""
     graph, instance = pipeline.graph, pipeline.instance
     lost: dict[AssetKey, set[str]] = {}
-    for one in (one for one in differences if one.recompute):
-        lost.setdefault(AssetKey.from_user_string(one.asset), set()).update(one.partitions)
+    for difference in differences:
+        if difference.recompute:
+            lost.setdefault(AssetKey.from_user_string(difference.asset), set()).update(difference.partitions)
     planned = missing(graph, assets, instance, lost=lost)
     if not lost:
         return planned
-    # The history of the same table proves that a write was rolled back: its rows are not there.
+    # The history of the table proves that these writes were rolled back: their rows are gone.
     proven = {
-        (AssetKey.from_user_string(one.asset), name)
-        for one in differences
-        if one.reason == Loss.ROLLED_BACK.value
-        for name in one.partitions or ("",)
+        (AssetKey.from_user_string(difference.asset), name)
+        for difference in differences
+        if difference.reason == Loss.ROLLED_BACK.value
+        for name in difference.partitions or ("",)
     }
     because = _writes(graph, planned) - _writes(graph, missing(graph, assets, instance)) - proven
     twice = tables_to_append_to(pipeline.definitions, {key for key, _ in because}, instance)
@@ -130,7 +131,7 @@ def _writes(graph: AssetGraph, planned: Sequence[Batch]) -> set[tuple[AssetKey, 
 
 
 def _complete(graph: AssetGraph, wanted: dict[AssetKey, set[str]], plain: list[AssetKey]) -> None:
-    """Assets that one function makes together, and only together, run together."""
+    """Add the siblings of assets of a multi-asset that cannot be subset."""
     for key in [*wanted, *plain]:
         definition = graph.assets_def_for_key(key)
         for sibling in () if definition.can_subset else definition.keys:
@@ -151,7 +152,7 @@ def _is_behind(key: AssetKey, parents: Collection[AssetKey], instance: DagsterIn
 def _batches(
     graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], plain: Sequence[AssetKey], instance: DagsterInstance
 ) -> list[Batch]:
-    """Neighbouring partitions together where the assets take several at once; unpartitioned assets run once."""
+    """Consecutive partitions in one run where the assets support it; unpartitioned assets run once."""
     runs = [(tuple(assets), tuple(keys)) for assets, keys in _chunks(graph, wanted, instance)]
     if not runs:
         return [Batch(tuple(plain))] if plain else []
@@ -174,7 +175,7 @@ def _batches(
 def _chunks(
     graph: AssetGraph, wanted: Mapping[AssetKey, set[str]], instance: DagsterInstance
 ) -> list[tuple[Sequence[AssetKey], Sequence[str]]]:
-    """The keys for which the same assets run, those that go into one run together, in the order of the keys."""
+    """The keys grouped by the assets that run for them, and within that by run, in the order of the keys."""
     definition = next((graph.get(key).partitions_def for key in wanted), None)
     if definition is None:
         return []
@@ -183,7 +184,7 @@ def _chunks(
     alike: dict[tuple[int, tuple[AssetKey, ...]], list[str]] = {}
     for key in places:
         for stage in sorted(set(stages.values())):
-            assets = tuple(one for one in wanted if key in wanted[one] and stages[one] == stage)
+            assets = tuple(asset for asset in wanted if key in wanted[asset] and stages[asset] == stage)
             if assets:
                 alike.setdefault((stage, assets), []).append(key)
     chunks = [
@@ -196,16 +197,16 @@ def _chunks(
 
 
 def _stages(graph: AssetGraph, wanted: Mapping[AssetKey, set[str]]) -> dict[AssetKey, int]:
-    """Which assets must wait until others are filled: those that read other partitions of them than their own."""
+    """The stage of each asset: one that reads other partitions of a parent than its own runs a stage later."""
     stages: dict[AssetKey, int] = {}
-    for key in (one for one in graph.toposorted_asset_keys if one in wanted):
-        parents = [one for one in graph.get(key).parent_keys if one in stages]
-        stages[key] = max((stages[one] + (not _is_its_own(graph, key, one)) for one in parents), default=0)
+    for key in (key for key in graph.toposorted_asset_keys if key in wanted):
+        parents = [parent for parent in graph.get(key).parent_keys if parent in stages]
+        stages[key] = max((stages[parent] + (not _reads_same_key(graph, key, parent)) for parent in parents), default=0)
     return stages
 
 
-def _is_its_own(graph: AssetGraph, key: AssetKey, parent: AssetKey) -> bool:
-    """Does each partition read the same one of its parent?"""
+def _reads_same_key(graph: AssetGraph, key: AssetKey, parent: AssetKey) -> bool:
+    """Whether each partition reads only the partition of the same key of its parent."""
     mapping = graph.get_partition_mapping(key, parent)
     if isinstance(mapping, TimeWindowPartitionMapping):
         return (mapping.start_offset, mapping.end_offset) == (0, 0)
@@ -214,16 +215,16 @@ def _is_its_own(graph: AssetGraph, key: AssetKey, parent: AssetKey) -> bool:
 
 def _take_several(graph: AssetGraph, assets: Sequence[AssetKey]) -> bool:
     policies = [graph.get(key).backfill_policy for key in assets]
-    # None is Dagster's way of saying "all partitions in one run".
+    # None means all partitions in one run.
     return all(policy is not None and policy.max_partitions_per_run is None for policy in policies)
 
 
 def _related(graph: AssetGraph, key: AssetKey, direction: str) -> set[AssetKey]:
-    found: set[AssetKey] = set()
+    related: set[AssetKey] = set()
     waiting = [key]
     while waiting:
-        for one in getattr(graph.get(waiting.pop()), direction):
-            if one not in found:
-                found.add(one)
-                waiting.append(one)
-    return found
+        for neighbour in getattr(graph.get(waiting.pop()), direction):
+            if neighbour not in related:
+                related.add(neighbour)
+                waiting.append(neighbour)
+    return related

@@ -1,4 +1,4 @@
-"""Run assets through Dagster, in this process, and say what happened while it happens."""
+"""Run assets through Dagster in this process, and report progress while they run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Materialized:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one asset check found."""
+    """The result of one asset check."""
 
     asset: str
     check: str
@@ -67,7 +67,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class StepEvent:
-    """One thing that happened to one asset: planned, started, done or failed."""
+    """A change in the state of an asset: planned, started, done or failed."""
 
     asset: str
     state: str
@@ -77,7 +77,7 @@ class StepEvent:
 
 @dataclass(frozen=True)
 class LogLine:
-    """What an asset logs with `context.log`; `source` is its key, or the step where it has several assets or none."""
+    """A line logged with `context.log`; `source` is the asset, or the step if it has several assets or none."""
 
     source: str
     level: int
@@ -94,7 +94,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the runs of one command wrote and checked, in that order, and what failed and was skipped."""
+    """What the runs of one command wrote, checked, failed and skipped."""
 
     run_ids: tuple[str, ...] = ()
     materialized: tuple[Materialized, ...] = ()
@@ -115,7 +115,7 @@ class RunReport:
 
 
 class RunFailedError(FloeError):
-    """An asset or a check failed; what was materialized before it stays."""
+    """An asset or a check failed; earlier materializations are kept."""
 
     def __init__(self, message: str, report: RunReport) -> None:
         super().__init__(message)
@@ -129,10 +129,10 @@ Listener = Callable[[LogLine], None]
 def run_batches(
     pipeline: Pipeline, batches: Sequence[Batch], watch: Watcher, *, listen: Listener | None = None
 ) -> RunReport:
-    """Run one batch after the other; the first failure ends it, and its report holds what was written before.
+    """Run the batches in order; the first failure stops, and its report includes what was written before.
 
     Args:
-        listen: Is given what assets log with `context.log`.
+        listen: Called with each line that assets log with `context.log`.
     """
     report = RunReport()
     for number, batch in enumerate(batches):
@@ -144,13 +144,15 @@ def run_batches(
         try:
             report += _execute(pipeline, batch, (watch, listen), arguments)
         except RunFailedError as exc:
-            later = RunReport(skipped=tuple(one for rest in batches[number + 1 :] for one in _skipped(pipeline, rest)))
+            later = RunReport(
+                skipped=tuple(asset for rest in batches[number + 1 :] for asset in _skipped(pipeline, rest))
+            )
             raise RunFailedError(str(exc), report + exc.report + later) from exc
     return report
 
 
 def _skipped(pipeline: Pipeline, batch: Batch, ended: Collection[str] = ()) -> list[Skipped]:
-    """The assets of a batch that did not run, those that others read first."""
+    """The assets of a batch that did not run, upstream first."""
     names = [key.to_user_string() for key in pipeline.graph.toposorted_asset_keys if key in batch.assets]
     return [Skipped(name, partition_label(batch.keys) or "") for name in names if name not in ended]
 
@@ -169,9 +171,9 @@ def _execute(
                 run_id=run_id,
                 **arguments,
             )
-        except DagsterError as exc:  # the run was never started: a wrong selection, a missing setting
+        except DagsterError as exc:  # the run did not start: an invalid selection, a missing setting
             raise ConfigurationError(f"Dagster refused the run: {' '.join(str(exc).split())}") from exc
-    # From the result, not from what was watched: a line that cannot be printed must not hide a check that failed.
+    # From the result, not from the watcher: an output error must not hide a failed check.
     log = _Log({}, [], set(), set())
     for event in result.all_events:
         list(_step_events(event, log, pipeline.steps))
@@ -187,10 +189,11 @@ def _execute(
             log=str(written.relative_to(pipeline.artifacts.root)) if written else None,
         )
         raise RunFailedError(redact("\n".join(map(str, failures)) or _run_failure(result)), report)
-    failed = [one for one in report.checks if not one.passed and one.severity == AssetCheckSeverity.ERROR.value]
+    failed = [check for check in report.checks if not check.passed and check.severity == AssetCheckSeverity.ERROR.value]
     if failed:
         failures = tuple(
-            Failure(f"check {one.check} of {one.asset}", redact(one.description or "no reason given")) for one in failed
+            Failure(f"check {check.check} of {check.asset}", redact(check.description or "no reason given"))
+            for check in failed
         )
         raise RunFailedError("\n".join(map(str, failures)), replace(report, failed=failures))
     return report
@@ -206,7 +209,7 @@ class _Log:
 
 @contextmanager
 def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener | None) -> Iterator[None]:
-    """Follow the run's event log beside the run; everything was passed on once the block ends."""
+    """Follow the run's event log in a thread; all events have been passed on when the block ends."""
     finished = threading.Event()
     log = _Log({}, [], set(), set())
 
@@ -220,7 +223,7 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
                     cursor = page.cursor
                     for record in page.records:
                         entry = record.event_log_entry
-                        # Of steps that never start, Dagster itself logs that they do not.
+                        # Dagster logs messages of its own for steps that never start.
                         if entry.dagster_event is None and listen is not None and entry.step_key in log.started:
                             assets = pipeline.steps.get(entry.step_key, ())
                             source = assets[0] if len(assets) == 1 else entry.step_key
@@ -235,7 +238,7 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
     def follow_or_warn() -> None:
         try:
             follow()
-        except Exception as exc:  # noqa: BLE001 - whatever cannot be shown, the run goes on
+        except Exception as exc:  # noqa: BLE001 - a display error must not stop the run
             warn("the progress of the run is not shown any more", reason=f"{type(exc).__name__}: {exc}")
 
     thread = threading.Thread(target=follow_or_warn, daemon=True)
@@ -248,7 +251,7 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
 
 
 def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator[StepEvent]:
-    """Dagster's event in Floe's words; the log gathers what each asset wrote and each check found."""
+    """Convert a Dagster event to step events; the log collects materializations and check results."""
     if event is None:
         return
     kind = event.event_type
@@ -259,13 +262,13 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
         if "floe/snapshot_id" in metadata:
             name = event.asset_key.to_user_string()
             log.materialized[name] = _materialized(name, metadata)
-        # The steps of a graph have names of their own.
+        # In graph-backed assets, step keys are not asset names.
         log.ended.add(event.asset_key.to_user_string())
     elif kind is DagsterEventType.ASSET_CHECK_EVALUATION:
-        found = event.asset_check_evaluation_data
-        asset = found.asset_key.to_user_string()
+        check = event.asset_check_evaluation_data
+        asset = check.asset_key.to_user_string()
         log.checks.append(
-            CheckResult(asset, found.check_name, found.passed, found.severity.value, found.description or "")
+            CheckResult(asset, check.check_name, check.passed, check.severity.value, check.description or "")
         )
     elif event.step_key is not None:
         if kind is DagsterEventType.STEP_START:
@@ -285,7 +288,7 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
 
 
 def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
-    """What was written; of a table that could not be described afterwards only its name and snapshot are known."""
+    """What was written; if describing the write failed, only the table and snapshot are known."""
     return Materialized(
         asset=asset,
         table=metadata["dagster/table_name"],
@@ -302,19 +305,19 @@ def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
 
 
 def _was_interrupted(result: ExecuteInProcessResult) -> bool:
-    """Dagster turns Ctrl-C into a failed or canceled run; for the user it is still Ctrl-C."""
+    """Whether the run was interrupted: Dagster turns Ctrl-C into a failed or canceled run."""
     for event in result.all_events:
         if event.event_type is DagsterEventType.RUN_CANCELED:
             return True
         if event.event_type is DagsterEventType.STEP_FAILURE and any(
-            one.cls_name in _INTERRUPTIONS for one in causes(event.step_failure_data.error)
+            cause.cls_name in _INTERRUPTIONS for cause in causes(event.step_failure_data.error)
         ):
             return True
     return False
 
 
 def _run_failure(result: ExecuteInProcessResult) -> str:
-    """Why a run failed in which no step did."""
+    """Why a run failed although no step did."""
     errors = [
         event.event_specific_data.error  # type: ignore[union-attr]  # this kind of event has one
         for event in result.all_events

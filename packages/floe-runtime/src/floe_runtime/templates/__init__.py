@@ -1,4 +1,4 @@
-"""Projects that are copied as they are."""
+"""Project templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["copy_template"]
 
 
 def copy_template(name: str, folder: Path, replacements: Mapping[str, str]) -> None:
-    """Copy a project and the schema that its floe.yaml names; the replacements are made in floe.yaml."""
+    """Copy a template, apply the replacements to its floe.yaml, and write the schema that floe.yaml refers to."""
     source = Path(__file__).parent / name
     shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".floe"))
     spec = folder / "floe.yaml"

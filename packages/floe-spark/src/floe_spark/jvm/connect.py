@@ -14,7 +14,7 @@ from floe_core.errors import ConfigurationError
 
 __all__ = ["forget_sessions", "is_remote", "session_with"]
 
-# Sessions that are free, by the session they were made from. Each has a catalog of its own, with its connections.
+# Unused sessions, by the session they were created from. Each has its own catalog, with its connections.
 _FREE: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
@@ -26,7 +26,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 @contextmanager
 def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session beside this one, with these settings in addition, for exclusive use.
+    """A second session with these additional settings, for exclusive use.
 
     It shares the tables and the global temporary views. The settings affect no other write, not even one of another
     thread; a session is reused only after they are unset.
@@ -34,7 +34,7 @@ def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[S
     with _LOCK:
         free = _FREE.setdefault(spark, [])
         other = free.pop() if free else None
-    other = other if other is not None else _beside(spark)
+    other = other if other is not None else _second_session(spark)
     _align(spark, other)
     for key, value in settings.items():
         other.conf.set(key, value)
@@ -49,12 +49,12 @@ def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[S
 
 
 def forget_sessions(spark: SparkSession) -> None:
-    """Discard the free sessions, which are connected to the catalog as it was."""
+    """Discard the unused sessions, which are connected with the earlier settings of the catalog."""
     with _LOCK:
         _FREE.pop(spark, None)
 
 
-def _beside(spark: SparkSession) -> SparkSession:
+def _second_session(spark: SparkSession) -> SparkSession:
     if not is_remote(spark):
         return spark.newSession()
     clone = getattr(spark, "cloneSession", None)
@@ -86,7 +86,7 @@ def _settings(session: SparkSession) -> dict[str, str]:
 
 @atexit.register
 def _release() -> None:
-    """A connection that is still open when the interpreter ends keeps it from ending."""
+    """Close connections: an open one keeps the interpreter from exiting."""
     for session in (session for free in _FREE.values() for session in free if is_remote(session)):
         client = getattr(session, "client")  # noqa: B009 - only sessions on a server have one
         with suppress(Exception):

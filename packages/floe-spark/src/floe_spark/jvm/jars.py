@@ -1,4 +1,4 @@
-"""The jars that Floe brings: fetched by Spark's Ivy, verified, and only then on the class path of a JVM."""
+"""The jars that Floe needs: fetched by Spark's Ivy, and verified before they are on the class path of a JVM."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ def with_verified_jars(conf: Mapping[str, str], *, defaults: Mapping[str, str], 
     A coordinate that Floe does not pin is the user's own and stays; it also replaces another version of the same
     artifact. `defaults` are the settings that the user gives Spark outside of floe.yaml.
     """
-    asked, elsewhere = _coordinates(conf), _coordinates(defaults)
-    own = [coordinate for coordinate in asked if coordinate not in JAR_SHA256]
+    requested, elsewhere = _coordinates(conf), _coordinates(defaults)
+    own = [coordinate for coordinate in requested if coordinate not in JAR_SHA256]
     replaced = {module_of(coordinate) for coordinate in own}
-    pinned = [coordinate for coordinate in asked if coordinate in JAR_SHA256 and module_of(coordinate) not in replaced]
-    # A jar that the machine adds to every Spark must not be another build of one of Floe's: they share a class path.
-    brought = {_family(coordinate) for coordinate in asked}
+    pinned = [
+        coordinate for coordinate in requested if coordinate in JAR_SHA256 and module_of(coordinate) not in replaced
+    ]
+    # A jar that the machine adds to every Spark must not be another build of a jar of Floe's: they share a class path.
+    brought = {_family(coordinate) for coordinate in requested}
     own += [coordinate for coordinate in elsewhere if _family(coordinate) not in brought]
     changed = {key: value for key, value in conf.items() if key != _PACKAGES}
     if own or elsewhere:
@@ -153,7 +155,7 @@ def _fetch(coordinates: list[str], folder: Path, conf: Mapping[str, str], log: P
 
 @contextmanager
 def _one_process_at_a_time(folder: Path) -> Iterator[None]:
-    """Ivy copies a jar in place: another process must not verify one that is not complete."""
+    """Ivy copies a jar in place: another process must not verify an incomplete jar."""
     try:
         import fcntl
 

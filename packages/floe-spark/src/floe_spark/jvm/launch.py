@@ -54,33 +54,33 @@ def handed_over(settings: Mapping[str, str], folder: Path) -> Iterator[None]:
 def launch_settings() -> dict[str, str]:
     """The settings that the user gives Spark outside of floe.yaml: spark-defaults.conf and PYSPARK_SUBMIT_ARGS."""
     arguments, own = without_properties_file(os.environ.get("PYSPARK_SUBMIT_ARGS") or "pyspark-shell")
-    found = {}
+    settings = {}
     for line in own.read_text(encoding="utf-8").splitlines() if own is not None else []:
-        written = re.match(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*$", line)
-        if written:
-            found[written[1]] = written[2]
-    return {**found, **{key: value for key, value, _ in _options(arguments) if key}}
+        match = re.match(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*$", line)
+        if match:
+            settings[match[1]] = match[2]
+    return {**settings, **{key: value for key, value, _ in _options(arguments) if key}}
 
 
 def without_properties_file(arguments: str) -> tuple[str, Path | None]:
     """The arguments without the user's own properties file, and that file: Spark takes only one."""
-    words = shlex.split(arguments)
-    if "--properties-file" in words[:-1]:
-        place = words.index("--properties-file")
-        return shlex.join([*words[:place], *words[place + 2 :]]), Path(words[place + 1])
+    tokens = shlex.split(arguments)
+    if "--properties-file" in tokens[:-1]:
+        index = tokens.index("--properties-file")
+        return shlex.join([*tokens[:index], *tokens[index + 2 :]]), Path(tokens[index + 1])
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
     return arguments, defaults if defaults.is_file() else None
 
 
 def _options(arguments: str) -> Iterator[tuple[str, str, list[str]]]:
-    """The arguments of spark-submit one by one: the setting that each makes, if any, its value, and its words."""
-    words = iter(shlex.split(arguments))
-    for word in words:
-        option, joined, value = word.partition("=")
+    """For each argument of spark-submit: the setting that it sets, if any, its value, and its tokens."""
+    tokens = iter(shlex.split(arguments))
+    for token in tokens:
+        option, joined, value = token.partition("=")
         if option not in ("--conf", *_SETTINGS):
-            yield "", "", [word]
+            yield "", "", [token]
             continue
-        value = value if joined else next(words, "")
+        value = value if joined else next(tokens, "")
         if option == "--conf":
             key, _, setting = value.partition("=")
             yield key, setting, [option, value]
@@ -89,8 +89,8 @@ def _options(arguments: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _without_jars(arguments: str) -> str:
-    """The arguments without the user's jars, which Spark would use instead of those of the file, not beside them."""
-    return shlex.join(word for key, _, words in _options(arguments) if key != "spark.jars" for word in words)
+    """The arguments without the user's jars: Spark would use them instead of the jars in the properties file."""
+    return shlex.join(token for key, _, tokens in _options(arguments) if key != "spark.jars" for token in tokens)
 
 
 def _escaped(value: str) -> str:

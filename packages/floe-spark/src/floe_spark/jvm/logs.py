@@ -1,4 +1,4 @@
-"""The log files of Spark processes: one each, because errors refer to them, and the last few are kept."""
+"""The log files of Spark processes: one per process, because errors refer to it; the newest are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from floe_core.security import make_folder
 
 __all__ = ["KEPT", "new_log"]
 
-# Concurrent processes have one each, so this is more than the number of earlier runs that are of interest.
+# Each concurrent process has its own, so this exceeds the number of earlier runs that are of interest.
 KEPT = 20
 
 
@@ -25,7 +25,7 @@ def new_log(latest: Path) -> Path:
     log = latest.with_name(f"{latest.stem}-{stamp}.log")
     os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     link = latest.with_name(f".{latest.name}-{stamp}")
-    with suppress(OSError):  # a file system without links has the file itself, which is what errors name
+    with suppress(OSError):  # on a file system without links there is only the file itself, which errors name
         link.symlink_to(log.name)
         link.replace(latest)
     _remove_oldest(latest)
@@ -37,11 +37,11 @@ def _remove_oldest(latest: Path) -> None:
     for path in latest.parent.glob(f"{latest.stem}-*.log"):
         with suppress(OSError):  # another process removed it
             written.append((path.stat().st_mtime, path))
-    held: set[str] = set()  # whose newest log was seen
+    seen: set[str] = set()  # processes whose newest log was visited
     for number, (_, path) in enumerate(sorted(written, reverse=True)):
         owner = path.stem.rpartition("-")[2]
-        in_use = owner not in held and _runs(owner)
-        held.add(owner)
+        in_use = owner not in seen and _runs(owner)
+        seen.add(owner)
         if number >= KEPT and not in_use:
             with suppress(OSError):
                 path.unlink()

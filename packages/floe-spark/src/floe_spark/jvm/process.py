@@ -35,10 +35,12 @@ _PAUSE_SECONDS = 0.1
 _OUT_OF_MEMORY = 52
 # Errors of calls to a JVM that is about to exit; the first of its shutdown hooks stops Spark.
 _EXITS = re.compile(rf"java\.lang\.OutOfMemoryError|SparkContext was shut down|stopped SparkContext|{LOST_TEXT}")
-# Requested ends; a log of many hours may still name memory because of a task that failed long before.
-_ASKED = {code: number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}
+# Exit codes of a requested stop, for which the log is not searched: a much earlier task may have run out of memory.
+_STOP_SIGNALS = {
+    code: number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)
+}
 _LOG_BYTES = 1 << 20
-_MEMORY_WORDS = re.compile(
+_MEMORY_ERRORS = re.compile(
     r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?|insufficient memory for the Java Runtime Environment[^\n]*"
 )
 
@@ -62,7 +64,7 @@ def ending(exc: BaseException) -> str | None:
     if process is None:
         return None
     if not isinstance(exc, FloeError):
-        _await_end(process, [error for error in _chain(exc) if _is_sign(error)])
+        _await_end(process, [error for error in _chain(exc) if _is_sign_of_end(error)])
     code = process.poll()
     if code is None:
         return None
@@ -73,9 +75,9 @@ def ending(exc: BaseException) -> str | None:
 
 
 def _await_end(process: subprocess.Popen[bytes], signs: Sequence[BaseException]) -> None:
-    """Wait while the process may be ending; one that still listens for calls is not."""
+    """Wait while the process may be ending; a process that still accepts calls is not."""
     deadline, listened = time.monotonic() + _WAIT_SECONDS, 0
-    # Spark exits after an OutOfMemoryError of a task, and listens until its shutdown hooks are done.
+    # After an OutOfMemoryError of a task Spark exits, but accepts calls until its shutdown hooks are done.
     exits = any(_EXITS.search(text_of(sign)) for sign in signs)
     while signs and process.poll() is None and time.monotonic() < deadline:
         listened = listened + 1 if _listens() else 0
@@ -94,12 +96,12 @@ def _listens() -> bool:
 
 
 def _reason(code: int, log: Path | None) -> str:
-    if code in _ASKED:
-        return f"it was ended by signal {int(_ASKED[code])}"
-    found = _MEMORY_WORDS.findall(_tail(log))
+    if code in _STOP_SIGNALS:
+        return f"it was ended by signal {int(_STOP_SIGNALS[code])}"
+    memory_errors = _MEMORY_ERRORS.findall(_tail(log))
     more = "give it more with spark: {conf: {spark.driver.memory: 4g}} in floe.yaml, or write in smaller parts"
-    if (found and code != 0) or code == _OUT_OF_MEMORY:
-        return f"it ran out of memory ({found[-1].strip() if found else f'exit code {code}'}); {more}"
+    if (memory_errors and code != 0) or code == _OUT_OF_MEMORY:
+        return f"it ran out of memory ({memory_errors[-1].strip() if memory_errors else f'exit code {code}'}); {more}"
     if code == -signal.SIGKILL:  # which leaves nothing in the log
         return f"it was killed (signal 9), as the system does when memory runs out; if that was the cause, {more}"
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -121,18 +123,18 @@ def _chain(exc: BaseException | None) -> Iterator[BaseException]:
         exc = exc.__cause__ or exc.__context__
 
 
-def _is_sign(exc: BaseException) -> bool:
+def _is_sign_of_end(exc: BaseException) -> bool:
     """Whether this is how Py4J reports a JVM that has ended or is about to."""
     names = {kind.__name__ for kind in type(exc).__mro__}
     if isinstance(exc, ConnectionError) or is_lost_process(exc):
         return True
-    # Names that are looked up in a JVM that has ended "do not exist"; an answer of the JVM comes with its trace.
+    # Py4J reports names in a JVM that has ended as not existing; a response of the JVM has a trace.
     unanswered = type(exc).__name__ == "Py4JError" and "Trace:" not in text_of(exc)
     return unanswered or ("Py4JError" in names and _EXITS.search(text_of(exc)) is not None)
 
 
 def remember_log(log: Path) -> None:
-    """Keep the path of its log with the JVM, which may serve several sessions."""
+    """Store the path of the log with the JVM, which may serve several sessions."""
     gateway = current_gateway()
     if gateway is not None:
         gateway.floe_log = log

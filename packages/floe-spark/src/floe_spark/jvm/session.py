@@ -34,14 +34,33 @@ __all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_s
 LOG_FILE = Path(".floe/logs/spark.log")
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-_WIRE = ("org.apache.iceberg.shaded.org.apache.hc", "org.apache.hc", "org.apache.http", "software.amazon.awssdk")
+_HTTP_LOGGERS = (
+    "org.apache.iceberg.shaded.org.apache.hc",
+    "org.apache.hc",
+    "org.apache.http",
+    "software.amazon.awssdk",
+)
 # Settings that hold several values: Floe's and the user's are joined.
 _LISTS = ("spark.jars.packages", "spark.jars", "spark.sql.extensions")
 _OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage: StoragePlugin) -> SparkSession:
-    """The running session of this project, or a new one. A session with another catalog is an error."""
+    """Return the running Spark session of a project, or start it. A running session with another catalog is an error.
+
+    Args:
+        artifacts: The compiled project.
+        catalog: The catalog of the session.
+        storage: Where the files of the tables are.
+
+    Example:
+        >>> from floe_spark import spark_session
+        >>> spark = spark_session(lake.artifacts, lake.tables.catalog_plugin, lake.tables.storage_plugin)
+        >>> spark.catalog.currentCatalog() == lake.tables.catalog_name
+        True
+        >>> spark.range(3).count()
+        3
+    """
     settings = resolve_model(artifacts.spark, root=artifacts.root)
     catalog_settings = catalog_conf(catalog, storage)
     running = _running_session()
@@ -60,19 +79,19 @@ def spark_session(artifacts: CompiledArtifacts, catalog: CatalogPlugin, storage:
         if problem:
             raise ConfigurationError(problem)
         _choose_python(conf)
-        jvm = _jvm_of_before()
+        jvm = _earlier_jvm()
         if jvm is not None:
-            _make_ready(jvm, conf)
+            _prepare(jvm, conf)
             return _start(_builder(artifacts.name, conf), settings, log_of_jvm() or artifacts.root / LOG_FILE)
         log = new_log(artifacts.root / LOG_FILE)
         conf = with_verified_jars(conf, defaults=launch_settings(), log=log)
-        # Spark adds what it resolves to the jars of the file; to those of the builder it would not.
-        apart = {key: value for key, value in conf.items() if is_credential_key(key) or key == "spark.jars"}
-        shown = {key: value for key, value in conf.items() if key not in apart}
-        with _standard_error_in(log), handed_over(apart, log.parent):
-            spark = _start(_builder(artifacts.name, shown), settings, log)
+        # Spark adds resolved packages to the jars in the properties file, but not to the jars of the builder.
+        in_file = {key: value for key, value in conf.items() if is_credential_key(key) or key == "spark.jars"}
+        on_command_line = {key: value for key, value in conf.items() if key not in in_file}
+        with _standard_error_in(log), handed_over(in_file, log.parent):
+            spark = _start(_builder(artifacts.name, on_command_line), settings, log)
         remember_log(log)
-        _keep_the_wire_quiet(spark)
+        _limit_http_logging(spark)
         return spark
 
 
@@ -85,13 +104,13 @@ def _choose_python(conf: Mapping[str, str]) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _jvm_of_before() -> Any:
+def _earlier_jvm() -> Any:
     """The JVM of an earlier session that was stopped: PySpark keeps it, with the settings it was started with."""
     gateway = current_gateway()
     return None if gateway is None else gateway.jvm
 
 
-def _make_ready(jvm: Any, conf: Mapping[str, str]) -> None:
+def _prepare(jvm: Any, conf: Mapping[str, str]) -> None:
     """Clear the settings of another project's catalog, secrets included, before the next session starts."""
     system = jvm.java.lang.System
     for key in [str(key) for key in system.getProperties().stringPropertyNames()]:
@@ -113,10 +132,10 @@ def _make_ready(jvm: Any, conf: Mapping[str, str]) -> None:
         )
 
 
-def _keep_the_wire_quiet(spark: SparkSession) -> None:
+def _limit_http_logging(spark: SparkSession) -> None:
     """At level DEBUG, HTTP clients log every header and body, including tokens and keys."""
     log4j = jvm_of(spark).org.apache.logging.log4j
-    for name in _WIRE:
+    for name in _HTTP_LOGGERS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
 
 
@@ -130,7 +149,7 @@ def _builder(name: str, conf: Mapping[str, str]) -> SparkSession.Builder:
 def session_conf(settings: SparkConfig, catalog_settings: Mapping[str, str], *, root: Path) -> dict[str, str]:
     """Every Spark setting of a session: Floe's defaults, overridden by the user's, overridden by the catalog's."""
     if settings.remote:
-        # The server has its jars and extensions already; settings of its start cannot be changed from here.
+        # The server has its jars and extensions already; a client cannot change the settings that it was started with.
         return {
             key: value
             for key, value in {**settings.conf, **catalog_settings}.items()
@@ -165,11 +184,11 @@ def session_conf(settings: SparkConfig, catalog_settings: Mapping[str, str], *, 
 
 
 def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, str]:
-    """The settings that make Spark see the lake that PyIceberg sees."""
+    """The settings with which Spark uses the same catalog and storage as PyIceberg."""
     catalog.check_for_spark()
     name = catalog.catalog_name
     own = {
-        # Spark would keep showing a table as it was before PyIceberg's last commit.
+        # Spark caches table metadata: PyIceberg's commits would be invisible.
         f"spark.sql.catalog.{name}.cache-enabled": "false",
         "spark.sql.defaultCatalog": name,
         "spark.sql.session.timeZone": "UTC",
@@ -179,7 +198,7 @@ def catalog_conf(catalog: CatalogPlugin, storage: StoragePlugin) -> dict[str, st
 
 
 def renew_catalog(spark: SparkSession, catalog_settings: Mapping[str, str]) -> None:
-    """Reconnect a session to its catalog, with the present settings and tokens.
+    """Reconnect a session to its catalog, with the current settings and tokens.
 
     Iceberg renews a token before it expires, but not one that was revoked, or that is issued outside of it.
     """
@@ -211,11 +230,11 @@ def _running_session() -> SparkSession | None:
 
 def _refuse_other_catalog(running: SparkSession, catalog_settings: Mapping[str, str]) -> None:
     """getOrCreate() would report the new settings and keep using the old catalog."""
-    apart = (*_LISTS, *_OPTIONS)
+    at_start = (*_LISTS, *_OPTIONS)
     differing = [
         key
         for key, value in catalog_settings.items()
-        if key not in apart and not _alike(key, running.conf.get(key, None), value)
+        if key not in at_start and not _alike(key, running.conf.get(key, None), value)
     ]
     if differing == ["spark.sql.session.timeZone"]:
         raise ConfigurationError(
@@ -230,7 +249,7 @@ def _refuse_other_catalog(running: SparkSession, catalog_settings: Mapping[str, 
 
 
 def _alike(key: str, running: str | None, wanted: str) -> bool:
-    """Whether it is the same setting: a secret may be rotated, but its owner may not change."""
+    """Whether it is the same setting: a rotated secret is, if its owner is the same."""
     if running is None or not is_credential_key(key):
         return running == wanted
     return not key.endswith(".credential") or running.partition(":")[0] == wanted.partition(":")[0]
@@ -247,10 +266,10 @@ def _joined(*parts: Mapping[str, str]) -> dict[str, str]:
 
 def _local_cores(master: str) -> int | None:
     """The number of cores that `local[…]` uses, or None for a cluster."""
-    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
-    if found is None:
+    match = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if match is None:
         return None
-    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
 
 
 def _local_jars(path: Path) -> list[str]:
@@ -278,7 +297,7 @@ def _start(builder: SparkSession.Builder, settings: SparkConfig, log: Path) -> S
 
 @contextmanager
 def _standard_error_in(log: Path) -> Iterator[None]:
-    """A JVM started inside writes its log to this file for as long as it lives, not between the user's lines."""
+    """A JVM started inside writes its standard error to this file until it ends, not to the user's terminal."""
     sys.stderr.flush()
     kept = os.dup(2)
     target = os.open(log, os.O_WRONLY | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""One retry with a new token, where the catalog refused Spark's."""
+"""One retry with a new token after the catalog refused Spark's token."""
 
 from __future__ import annotations
 

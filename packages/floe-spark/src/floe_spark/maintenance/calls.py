@@ -48,12 +48,12 @@ def call(
     small: bool = True,
     files: Mapping[str, datetime] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows that a procedure returns; `arguments` are SQL already. `small` is for work on metadata alone.
+    """The rows that a procedure returns. `arguments` are SQL expressions; `small` is for procedures on metadata only.
 
     Args:
         files: The files that the procedure may consider, and when each was modified; passed as its file_list_view.
     """
-    # In full: a namespace may have the same name as the catalog, as `default` often has.
+    # The full name: a namespace may have the same name as the catalog, such as `default`.
     catalog = lake.tables.catalog_name
     name = table_name(catalog, identifier)
     view = f"floe_files_{uuid.uuid4().hex}"
@@ -61,7 +61,7 @@ def call(
     passed = ", ".join(f"{key} => {value}" for key, value in {"table": text_sql(name), **arguments, **listed}.items())
     statement = f"CALL {quoted(catalog)}.system.{procedure}({passed})"
 
-    def within(spark: SparkSession) -> list[dict[str, Any]]:
+    def execute(spark: SparkSession) -> list[dict[str, Any]]:
         if files is None:
             return [row.asDict() for row in spark.sql(statement).collect()]
         spark.sql(f"CREATE TEMPORARY VIEW {view} AS {_files_sql(files)}")
@@ -74,9 +74,9 @@ def call(
         spark = lake.spark
         partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or "200")
         if not small or partitions <= _FEW_PARTITIONS:
-            return within(spark)
+            return execute(spark)
         with session_with(spark, {"spark.sql.shuffle.partitions": str(_FEW_PARTITIONS)}) as session:
-            return within(session)
+            return execute(session)
 
     try:
         return with_valid_token(lake, run)
@@ -143,5 +143,5 @@ def text_sql(value: str) -> str:
 
 
 def moment_sql(moment: datetime) -> str:
-    """To the millisecond, which is as fine as Iceberg's clock is; with its zone, whatever the session's is."""
+    """A timestamp literal in milliseconds, Iceberg's precision, and in UTC, whatever the session's time zone."""
     return f"TIMESTAMP '{moment.astimezone(timezone.utc).isoformat(sep=' ', timespec='milliseconds')}'"

@@ -1,4 +1,4 @@
-"""Compact: the same rows in fewer and larger files, delete files folded in."""
+"""Compact: the same rows in fewer and larger files, with delete files applied."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compact(
                     return report
                 (row,) = call(lake, "rewrite_data_files", identifier, arguments, small=False)
         after = lake.tables.load_table(identifier)
-        made = _made_since(after, head) if head is not None else []
+        made = _rewrites_since(after, head) if head is not None else []
         report = _checked(lake, identifier, made, row, report)
         op.set(files=report.files_rewritten, added=report.files_added, snapshot_id=report.snapshot_id)
         return report.model_copy(update={"seconds": time.perf_counter() - began})
@@ -85,7 +85,7 @@ def _arguments(
         raise ConfigurationError(f"min_files is {min_files}; it must be at least 2: compaction merges files")
     options = {
         "min-input-files": str(min_files),
-        # A file with any delete is rewritten without it; delete files that are then without effect are removed too.
+        # A file with any delete is rewritten; delete files that then apply to no file are removed too.
         "delete-file-threshold": "1",
         "remove-dangling-deletes": "true",
     }
@@ -105,7 +105,7 @@ def _arguments(
     return arguments
 
 
-def _made_since(table: Table, head: Snapshot) -> list[Snapshot]:
+def _rewrites_since(table: Table, head: Snapshot) -> list[Snapshot]:
     """The rewrites on main since that snapshot, newest first."""
     made: list[Snapshot] = []
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
@@ -132,21 +132,25 @@ def _checked(
             f"the reason. Nothing is lost: run it again"
         )
     if not rewritten:
-        # Only rewrites that folded deletes in are ours then; another engine may have compacted at the same time.
-        made = [one for one in made if _count(one, "removed-delete-files") and not _count(one, "deleted-data-files")]
+        # Then only rewrites that applied deletes are ours; another engine may have compacted concurrently.
+        made = [
+            rewrite
+            for rewrite in made
+            if _count(rewrite, "removed-delete-files") and not _count(rewrite, "deleted-data-files")
+        ]
         if not made:
             return report
     ours = [
-        one
-        for one in made
-        if _count(one, "deleted-data-files") == rewritten and _count(one, "added-data-files") == added
+        rewrite
+        for rewrite in made
+        if _count(rewrite, "deleted-data-files") == rewritten and _count(rewrite, "added-data-files") == added
     ]
     if rewritten and not ours:
         raise FloeStorageError(
             f"compaction reported {rewritten} files of '{identifier}' rewritten into {added}, but no snapshot of the "
             f"table shows it; concurrent maintenance may have undone it: run it again"
         )
-    deletes = sum(_count(one, "removed-delete-files") for one in made)
+    deletes = sum(_count(rewrite, "removed-delete-files") for rewrite in made)
     snapshot = ours[-1] if ours else made[-1]
     rows_before, rows_after = _count(snapshot, "deleted-records"), _count(snapshot, "added-records")
     if rewritten and rows_before != rows_after:
@@ -170,7 +174,7 @@ def _checked(
 
 
 def _rows_around(lake: Lake, identifier: TableIdentifier, snapshot: Snapshot) -> tuple[int, int]:
-    """Rows before and after, counted: with deletes folded in, files hold fewer rows and the table the same."""
+    """Rows before and after, counted by reads: with deletes applied, files hold fewer rows, but the table the same."""
     if snapshot.parent_snapshot_id is None:
         return 0, 0
     before = lake.read(identifier, snapshot_id=snapshot.parent_snapshot_id).count()

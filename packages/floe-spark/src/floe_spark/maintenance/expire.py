@@ -1,4 +1,4 @@
-"""Expire snapshots: they and the files that only they referred to are removed, and nothing else."""
+"""Expire snapshots: remove them and the files that only they reference, and nothing else."""
 
 from __future__ import annotations
 
@@ -90,15 +90,15 @@ def expire_snapshots(
         known: dict[str, tuple[str, ...]] = {}
         left_over: tuple[KeptFile, ...] = ()
         foreign = foreign_files(before, identifier, lake.tables.homes(), others, known)
-        others.refuse_same(before, identifier)  # again: since then others may have registered it
+        others.refuse_same(before, identifier)  # again: another writer may have registered it since
         if foreign is None:
             arguments = {"older_than": moment_sql(cutoff), "retain_last": str(keep_last)}
             (row,) = call(lake, "expire_snapshots", identifier, arguments)
             counts = _counts_of(row)
-        else:  # the procedure cannot leave them out
-            counts, left_over = _by_own_list(lake, before, identifier, going, foreign, known)
+        else:  # the procedure cannot exclude files
+            counts, left_over = _expire_own_files(lake, before, identifier, going, foreign, known)
         after = lake.tables.load_table(identifier)
-        _same(before, after, identifier)
+        _refuse_replaced(before, after, identifier)
         left = list_files(after, identifier)
         removed = {path: file for path, file in files.items() if path not in left}
         gone = {old.snapshot_id for old in before.snapshots()} - {new.snapshot_id for new in after.snapshots()}
@@ -117,7 +117,7 @@ def expire_snapshots(
         lists -= {file.path for file in left_over}
         _check(after, identifier, report, lists, known, left=left, counted=sum(counts.values()))
         stay = expiring(after.metadata, older_than_ms=cutoff_ms, keep_last=keep_last, now_ms=to_ms(now))
-        # A write during the expiry may have made others old enough; those were not planned.
+        # A concurrent write may have made more snapshots expire; those were not planned.
         missed, refs = stay.snapshots & going.snapshots, stay.refs & going.refs
         if missed or refs:
             raise MismatchError(
@@ -129,7 +129,7 @@ def expire_snapshots(
         return report
 
 
-def _by_own_list(
+def _expire_own_files(
     lake: Lake,
     before: Table,
     identifier: TableIdentifier,
@@ -140,12 +140,12 @@ def _by_own_list(
     """Remove the snapshots, then delete only files that are certainly the table's own."""
     expire_metadata(before, going)
     after = lake.tables.load_table(identifier)
-    _same(before, after, identifier)
+    _refuse_replaced(before, after, identifier)
     own, left = delete_own(before, after, foreign, known)
     return _counts(own), left
 
 
-def _same(before: Table, after: Table, identifier: TableIdentifier) -> None:
+def _refuse_replaced(before: Table, after: Table, identifier: TableIdentifier) -> None:
     if before.metadata.table_uuid != after.metadata.table_uuid:
         raise ConcurrencyConflictError(f"'{identifier}' was dropped and created again during the expiry; check it")
 
@@ -183,7 +183,7 @@ def _check(
 ) -> None:
     """Compare the reported deletions with the store; `lists` are manifest lists that must be gone."""
     location, removed = after.location(), set(report.files_removed)
-    # Any commit may remove earlier metadata files, if the table is set so.
+    # Any commit may delete earlier metadata files, if the table is configured so.
     log = {after.metadata_location, *(entry.metadata_file for entry in after.metadata.metadata_log)}
     present = present_files(after, known=known) - log
     needed = canonical_set(present)
@@ -202,7 +202,7 @@ def _check(
             report,
         )
     outside = any(not is_inside(path, location) for path in present | lists)
-    if counted > len(removed) and not outside and not _once_elsewhere(after):
+    if counted > len(removed) and not outside and not _was_elsewhere(after):
         raise MismatchError(
             f"expire_snapshots reported {counted} deleted files of '{identifier}', but only {len(removed)} are gone "
             f"from below its location; unless the others lay elsewhere they are orphans now: remove them with: "
@@ -211,8 +211,8 @@ def _check(
         )
 
 
-def _once_elsewhere(table: Table) -> bool:
-    """Whether the table kept its files in another place before, as far as its metadata log shows."""
+def _was_elsewhere(table: Table) -> bool:
+    """Whether the table ever placed files outside of its location, according to its metadata log."""
     for entry in table.metadata.metadata_log:
         if not is_metadata_file(entry.metadata_file, table.metadata):  # any address: it is not opened
             return True

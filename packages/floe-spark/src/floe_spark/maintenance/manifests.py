@@ -1,4 +1,4 @@
-"""Rewrite manifests: the same files, listed in fewer places."""
+"""Rewrite manifests: the same files, listed in fewer manifests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["rewrite_manifests"]
 
 
 def rewrite_manifests(lake: Lake, identifier: TableIdentifier) -> ManifestsReport:
-    """List the same files in fewer manifests, for each partitioning that the table has had."""
+    """List the same files in fewer manifests, for each partition spec of the table."""
     began = time.perf_counter()
     with operation("iceberg.rewrite_manifests", table=str(identifier)) as op:
         report = ManifestsReport(table=str(identifier))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["remove_orphans"]
 
-_LEAST = timedelta(hours=24)
+_MINIMUM_AGE = timedelta(hours=24)
 
 
 def remove_orphans(
@@ -35,7 +35,7 @@ def remove_orphans(
     began = time.perf_counter()
     if older_than.tzinfo is None:
         raise ConfigurationError(f"older_than {older_than} has no time zone; set one, for example UTC")
-    if older_than > datetime.now(timezone.utc) - _LEAST:
+    if older_than > datetime.now(timezone.utc) - _MINIMUM_AGE:
         raise ConfigurationError(
             f"orphans of '{identifier}' younger than 24 hours are never removed: the files of a write that is still "
             f"running look just like them. Nothing was deleted"
@@ -48,14 +48,14 @@ def remove_orphans(
         others = neighbours or lake.tables.neighbours()
         others.refuse_below(table, identifier)
         orphans = find_orphans(table, identifier, lake.tables.homes(), older_than=older_than, neighbours=others)
-        others.refuse_below(table, identifier)  # again: since then others may have created tables
+        others.refuse_below(table, identifier)  # again: tables may have been created since
         report = OrphansReport(table=str(identifier), older_than=older_than, dry_run=dry_run, not_removed=orphans.kept)
-        found = _found(lake, identifier, orphans, older_than=older_than, dry_run=True)
+        found = _confirmed_orphans(lake, identifier, orphans, older_than=older_than, dry_run=True)
         _refuse_needed(lake, identifier, orphans, found)
         if dry_run or not found:
             return report.model_copy(update={"found": tuple(found), "seconds": time.perf_counter() - began})
         before = list_files(table, identifier)
-        done = _found(lake, identifier, orphans, older_than=older_than, dry_run=False)
+        done = _confirmed_orphans(lake, identifier, orphans, older_than=older_than, dry_run=False)
         left = list_files(table, identifier)
         removed = {path: file.size for path, file in before.items() if path in done and path not in left}
         report = report.model_copy(
@@ -77,7 +77,7 @@ def remove_orphans(
         return report
 
 
-def _found(
+def _confirmed_orphans(
     lake: Lake, identifier: TableIdentifier, orphans: Orphans, *, older_than: datetime, dry_run: bool
 ) -> list[str]:
     """The files that Iceberg considers orphans too; without `dry_run` it deletes them.
@@ -93,7 +93,7 @@ def _found(
 
 
 def _refuse_needed(lake: Lake, identifier: TableIdentifier, orphans: Orphans, found: list[str]) -> None:
-    """Compare with the table as it is now, before anything is deleted: a file that PyIceberg reaches is no orphan."""
+    """Compare with the current table before anything is deleted: a file that PyIceberg reaches is not an orphan."""
     if not found:
         return
     keys = file_keys(orphans.address(path) for path in found)

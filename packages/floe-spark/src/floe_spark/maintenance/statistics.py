@@ -35,7 +35,7 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
             raise ConfigurationError(f"columns: '{identifier}' has {unknown}. Nothing was counted")
         report = StatisticsReport(table=str(identifier))
         head = before.current_snapshot()
-        if head is None or not any(isinstance(one.field_type, PrimitiveType) for one in before.schema().fields):
+        if head is None or not any(isinstance(field.field_type, PrimitiveType) for field in before.schema().fields):
             return report
         arguments = {"snapshot_id": f"{head.snapshot_id}L"}
         if columns:
@@ -45,9 +45,9 @@ def compute_statistics(lake: Lake, identifier: TableIdentifier, *, columns: Sequ
         if path is None:
             return report.model_copy(update={"seconds": time.perf_counter() - began})
         after = lake.tables.load_table(identifier)
-        listed = [one for one in after.metadata.statistics if one.snapshot_id == head.snapshot_id]
+        listed = [file for file in after.metadata.statistics if file.snapshot_id == head.snapshot_id]
         if (
-            canonical(path) not in {canonical(one.statistics_path) for one in listed}
+            canonical(path) not in {canonical(file.statistics_path) for file in listed}
             or not after.io.new_input(path).exists()
         ):
             raise FloeStorageError(

@@ -49,7 +49,7 @@ def filter_condition(expression: BooleanExpression, schema: Schema) -> Column:
 
 def filter_sql(expression: BooleanExpression, schema: Schema) -> str:
     """The same as SQL text, for procedures: only the predicates of slices."""
-    return visit(bind(schema, rewrite_not(expression), case_sensitive=True), _ToText(schema))
+    return visit(bind(schema, rewrite_not(expression), case_sensitive=True), _ToSql(schema))
 
 
 def column_path(schema: Schema, field_id: int) -> str:
@@ -107,42 +107,44 @@ class _ToColumn(BoundBooleanExpressionVisitor[Column]):
         return self._not_nan(term)
 
     # 0.0 and -0.0 are equal to Spark, but Iceberg, which plans files by the same condition, puts -0.0 before 0.0.
-    # Each comparison with zero therefore names the one of the two that leaves both on the same side.
+    # Each comparison with zero therefore uses the zero that leaves both on the same side.
     def visit_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
         if _is_zero(term, literal):
-            return (self._column(term) >= _of(term, -0.0)) & (self._column(term) <= _of(term, 0.0))
-        return self._column(term) == _of(term, literal)
+            return (self._column(term) >= _literal_of(term, -0.0)) & (self._column(term) <= _literal_of(term, 0.0))
+        return self._column(term) == _literal_of(term, literal)
 
     def visit_not_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
         if _is_zero(term, literal):
-            beside = (self._column(term) < _of(term, -0.0)) | (self._column(term) > _of(term, 0.0))
+            beside = (self._column(term) < _literal_of(term, -0.0)) | (self._column(term) > _literal_of(term, 0.0))
             return self._column(term).isNotNull() & (beside | self.visit_is_nan(term))
-        return self._column(term).isNotNull() & (self._column(term) != _of(term, literal))
+        return self._column(term).isNotNull() & (self._column(term) != _literal_of(term, literal))
 
     def visit_greater_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._without_nan(term, self._column(term) > _of(term, literal, zero=0.0))
+        return self._without_nan(term, self._column(term) > _literal_of(term, literal, zero=0.0))
 
     def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._without_nan(term, self._column(term) >= _of(term, literal, zero=-0.0))
+        return self._without_nan(term, self._column(term) >= _literal_of(term, literal, zero=-0.0))
 
     # Iceberg puts NULL before all values: without isNotNull a partition of NULL would be less than anything.
     def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term).isNotNull() & (self._column(term) < _of(term, literal, zero=-0.0))
+        return self._column(term).isNotNull() & (self._column(term) < _literal_of(term, literal, zero=-0.0))
 
     def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term).isNotNull() & (self._column(term) <= _of(term, literal, zero=0.0))
+        return self._column(term).isNotNull() & (self._column(term) <= _literal_of(term, literal, zero=0.0))
 
     def visit_in(self, term: BoundTerm, literals: set[Any]) -> Column:
-        return self._column(term).isin([_of(term, one) for one in literals])
+        return self._column(term).isin([_literal_of(term, value) for value in literals])
 
     def visit_not_in(self, term: BoundTerm, literals: set[Any]) -> Column:
-        return self._column(term).isNotNull() & ~self._column(term).isin([_of(term, one) for one in literals])
+        return self._column(term).isNotNull() & ~self._column(term).isin(
+            [_literal_of(term, value) for value in literals]
+        )
 
     def visit_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term).startswith(_of(term, literal))
+        return self._column(term).startswith(_literal_of(term, literal))
 
     def visit_not_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> Column:
-        return self._column(term).isNotNull() & ~self._column(term).startswith(_of(term, literal))
+        return self._column(term).isNotNull() & ~self._column(term).startswith(_literal_of(term, literal))
 
     def _without_nan(self, term: BoundTerm, condition: Column) -> Column:
         if isinstance(term.ref().field.field_type, FloatType | DoubleType):
@@ -154,7 +156,7 @@ class _ToColumn(BoundBooleanExpressionVisitor[Column]):
         return column.isNotNull() & (column != _literal(_NAN, term.ref().field.field_type))
 
 
-class _ToText(BoundBooleanExpressionVisitor[str]):
+class _ToSql(BoundBooleanExpressionVisitor[str]):
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
@@ -211,10 +213,10 @@ class _ToText(BoundBooleanExpressionVisitor[str]):
         return self._compared(term, "<=", literal)
 
     def visit_in(self, term: BoundTerm, literals: set[Any]) -> str:
-        return "(" + " OR ".join(sorted(self._compared(term, "=", one) for one in literals)) + ")"
+        return "(" + " OR ".join(sorted(self._compared(term, "=", value) for value in literals)) + ")"
 
     def visit_not_in(self, term: BoundTerm, literals: set[Any]) -> str:
-        return "(" + " AND ".join(sorted(self._compared(term, "<>", one) for one in literals)) + ")"
+        return "(" + " AND ".join(sorted(self._compared(term, "<>", value) for value in literals)) + ")"
 
     def visit_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> str:
         del literal
@@ -244,8 +246,8 @@ def _text(value: Any, kind: IcebergType) -> str:
     return str(value)
 
 
-def _of(term: BoundTerm, literal: object, *, zero: float | None = None) -> Column:
-    """The value of a literal; instead of a zero among floats, the one given."""
+def _literal_of(term: BoundTerm, literal: object, *, zero: float | None = None) -> Column:
+    """A literal of the column's type; a float zero is replaced by `zero`, if given."""
     value = literal.value if isinstance(literal, Literal) else literal
     return _literal(zero if zero is not None and _is_zero(term, literal) else value, term.ref().field.field_type)
 
@@ -256,7 +258,7 @@ def _is_zero(term: BoundTerm, literal: object) -> bool:
 
 
 def _literal(value: Any, kind: IcebergType) -> Column:
-    """A value as Iceberg stores it, as a literal of the column's own Spark type, so that nothing is cast."""
+    """A value as Iceberg stores it, as a literal of the column's Spark type, so that nothing is cast."""
     write = _WRITTEN.get(type(kind))
     if write is not None:
         return F.expr(write(value))
@@ -272,7 +274,7 @@ def _literal(value: Any, kind: IcebergType) -> Column:
 def _moment(micros: int) -> str:
     try:
         return f"TIMESTAMP '{(_EPOCH + timedelta(microseconds=micros)).isoformat(sep=' ')}'"
-    except OverflowError:  # beyond Python's years, not beyond Spark's
+    except OverflowError:  # outside of Python's range of years, but not of Spark's
         return f"timestamp_micros({micros}L)"
 
 

@@ -1,4 +1,4 @@
-"""Which snapshots of a table a frame was made from: `read` leaves a mark that derived frames carry along."""
+"""The lineage of a frame: `read` marks its scan with the snapshot, and derived frames keep the mark."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from floe_spark.jvm.connect import is_remote
 
 __all__ = ["Base", "appended_since", "base_of", "snapshots_read", "table_at", "table_since"]
 
-# An option of the scan: neither Spark nor Iceberg knows it, both keep it in the plan.
+# An option of the scan that Spark and Iceberg ignore, and keep in the plan.
 _MARK = "floe.read"
 
 
 def table_at(spark: SparkSession, identifier: TableIdentifier, name: str, snapshot_id: int) -> DataFrame:
-    """The table as it is now, at its head: later commits do not change what the frame shows."""
+    """The table at its current head: later commits do not change the rows of the frame."""
     if pyspark.__version__.startswith("3."):  # these ignore a version given as an option
         return spark.table(name)
     return _marked(spark, identifier, snapshot_id).option("versionAsOf", str(snapshot_id)).table(name)
@@ -42,7 +42,7 @@ def appended_since(spark: SparkSession, name: str, snapshot_id: int, until: Snap
 
 
 def table_since(spark: SparkSession, identifier: TableIdentifier, name: str, snapshot_id: int) -> DataFrame:
-    """The table, whose head this is, as it will be when the frame is computed."""
+    """The table as it is when the frame is computed; `snapshot_id` is its head now."""
     return _marked(spark, identifier, snapshot_id).table(name)
 
 
@@ -53,12 +53,12 @@ def _marked(spark: SparkSession, identifier: TableIdentifier, snapshot_id: int) 
 def snapshots_read(frame: DataFrame, identifier: TableIdentifier) -> list[int]:
     """The snapshots of this table that `read` gave to the frame, cached or not.
 
-    Reads of an explicit moment are not among them (writing the past back is no accident), nor is what went through
-    a checkpoint or a view of another name: for those, set `validate_from`.
+    Time travel is not among them (writing an old version back is deliberate), nor are reads behind a checkpoint or a
+    view of another name: for those, set `validate_from`.
     """
     marks = _marks_of_request(frame) if is_remote(frame.sparkSession) else _marks_of_plan(frame)
-    found = (mark.partition("@") for mark in marks)
-    return [int(snapshot) for snapshot, _, table in found if table == str(identifier)]
+    parts = (mark.partition("@") for mark in marks)
+    return [int(snapshot) for snapshot, _, table in parts if table == str(identifier)]
 
 
 def _marks_of_plan(frame: DataFrame) -> Iterator[str]:

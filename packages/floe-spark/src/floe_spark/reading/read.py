@@ -30,7 +30,25 @@ __all__ = ["Reading", "read", "reading"]
 
 
 def read(spark: SparkSession, manager: IcebergTableManager, identifier: TableIdentifier, **options: Any) -> DataFrame:
-    """The frame of a `reading`."""
+    """Read a table as a lazy DataFrame, which shows the table as it is at this call, whenever it is computed.
+
+    Args:
+        spark: The session of the project.
+        manager: The manager of the tables.
+        identifier: The table.
+        options: `slice`, `columns` and `row_filter` select columns and rows. `snapshot_id`, `as_of` and `ref` read an
+            earlier state of the table; at most one of them may be given. `since` reads only the rows that were appended
+            after that snapshot.
+
+    Example:
+        >>> from floe_core import TableIdentifier
+        >>> from floe_spark import read, write
+        >>> orders = TableIdentifier.from_string("bronze.orders")
+        >>> frame = lake.spark.createDataFrame([(1, "Oslo"), (2, "Rome")], "id bigint, city string")
+        >>> _ = write(frame, lake.tables, orders, mode="append")
+        >>> read(lake.spark, lake.tables, orders, columns=["id"], row_filter="city = 'Oslo'").collect()
+        [Row(id=1)]
+    """
     return reading(spark, manager, identifier, **options).frame
 
 
@@ -62,7 +80,7 @@ def reading(
     """
     moment = {"snapshot_id": snapshot_id, "as_of": as_of, "ref": ref}
     with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, since=since, **moment):
-        # The control plane checks all of it and opens no data file.
+        # PyIceberg validates all arguments and opens no data file.
         checked = manager.scan(
             identifier,
             columns=columns,
@@ -104,11 +122,11 @@ def _table(
     spark: SparkSession, identifier: TableIdentifier, name: str, checked: DataScan, ref: str | None
 ) -> DataFrame:
     if checked.snapshot_id is not None and _is_branch(checked, ref):
-        return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is no moment of the past
+        return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is not a past version
     if checked.snapshot_id is not None:
         return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(checked.snapshot_id)}")  # noqa: S608 - quoted name, integer
     head = checked.snapshot()
-    # A snapshot is shown with the schema it was written with: after a change of the schema alone, the table is not.
+    # A snapshot is read with the schema it was written with, which is outdated after a schema change without a write.
     if head is None:
         return spark.table(name)
     if head.schema_id != checked.table_metadata.current_schema_id:
@@ -117,5 +135,5 @@ def _table(
 
 
 def _is_branch(checked: DataScan, ref: str | None) -> bool:
-    found = checked.table_metadata.refs.get(ref) if ref is not None else None
-    return found is not None and found.snapshot_ref_type is SnapshotRefType.BRANCH
+    named = checked.table_metadata.refs.get(ref) if ref is not None else None
+    return named is not None and named.snapshot_ref_type is SnapshotRefType.BRANCH

@@ -4,7 +4,7 @@
     publish  the control plane moves the target to that snapshot and removes the branch, if the head is still the same;
              if others committed since, but not to the same rows, it commits the staged files on top of theirs
 
-So a Spark commit whose answer was lost, or that is still in flight, can only affect the branch; and so can Iceberg's
+So a Spark commit whose response was lost, or that is still in flight, can only affect the branch; and so can Iceberg's
 own clean-up, which runs inside of Spark and deletes the files of a commit that it considers refused. The target
 changes by one request at a time, which asserts the state that was inspected; its outcome is resolved by the write id.
 """
@@ -69,9 +69,9 @@ Act = Callable[[str | None], object]
 # Given the files that were staged, finds the files whose rows they replace.
 FinderOf = Callable[[Sequence[DataFile]], Finder]
 
-# The table property for whether a task keeps a file open for each partition; new tables have it from Floe's defaults.
+# The table property by which a task keeps a file open for each partition; Floe's defaults set it on new tables.
 FANOUT = "write.spark.fanout.enabled"
-# On tables that set a number of retries, Iceberg has made them before it gives up.
+# For tables that set a number of retries, which Iceberg has made already when it fails.
 _ATTEMPTS_MORE = 3
 _STAGED_FOR = timedelta(days=1)
 RUN_AGAIN = "run it again, and a new Spark process starts"
@@ -91,7 +91,8 @@ class Commit:
         """A writer whose snapshot carries the write's summary, and that has one file open per task."""
         options = {f"snapshot-property.{key}": value for key, value in self.request.summary.items()}
         if self.table is not None and has_float_partitions(self.table.spec(), self.table.schema()):
-            options["fanout-enabled"] = "true"  # sorted rows would come back to the partition of the other zero
+            # 0.0 and -0.0 sort as equal, so sorted rows would return to a partition whose file is closed.
+            options["fanout-enabled"] = "true"
         elif self.table is not None and FANOUT not in self.table.properties:
             options["fanout-enabled"] = "false"
         return frame.writeTo(self.table_name(branch)).options(**options)
@@ -167,20 +168,20 @@ class Commit:
             if failure is None:
                 return self._committed()
             ended = ending(failure)
-            verdict = self._settled(failure)
-            if verdict.snapshot is not None:
-                return Committed(verdict.snapshot, verdict.seen)
+            resolved = self._resolved(failure)
+            if resolved.snapshot is not None:
+                return Committed(resolved.snapshot, resolved.seen)
             if ended is not None:
-                raise self._in_doubt(ended) from failure
+                raise self._undecided(ended) from failure
             if is_doubt(failure):
                 # Creating asserts that there is no table: it may be retried.
                 if self.table is not None or number > backoff.DOUBTFUL_ATTEMPTS:
-                    raise self._in_doubt(f"the {_silent(failure)} did not answer.") from failure
+                    raise self._undecided(f"the {_unresponsive(failure)} did not answer.") from failure
             else:
                 error = self._explained(failure)
                 if error is None:
                     raise failure
-                if not _met_commits(error) or number >= self._attempts(1):
+                if not _lost_race(error) or number >= self._attempts(1):
                     raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
@@ -189,7 +190,7 @@ class Commit:
         """Set the marks of a write to a table without a snapshot, whose rows are not published by the control plane."""
         if self.table is None or not unmarked(self.request, self.table):
             return
-        for attempt in backoff.retrying(backoff.ATTEMPTS, _may_pass):
+        for attempt in backoff.retrying(backoff.ATTEMPTS, _is_transient):
             with attempt, translated("mark", self.request.identifier):
                 table = self._loaded()
                 check_table(self.request, table)
@@ -198,14 +199,14 @@ class Commit:
         check_table(self.request, self._loaded())  # another writer may have set its own marks since
 
     def _stage(self, act: Act, present: Table, head: Snapshot) -> str:
-        """Let Spark write to a new branch at this snapshot, whose name only this write knows."""
+        """Let Spark write to a new branch at this snapshot, with a name that is unique to this write."""
         for number in itertools.count(1):
             name = self._new_branch(present if number == 1 else self._loaded(), head)
             try:
                 failure = _failure_of(act, name)
                 ended = None if failure is None else ending(failure)
                 lost = failure is not None and (ended is not None or is_doubt(failure))
-                if failure is None or (lost and self._arrived(name)):
+                if failure is None or (lost and self._is_staged(name)):
                     return name
             except BaseException:
                 self._drop(name)
@@ -219,11 +220,11 @@ class Commit:
                 error = self._explained(failure)
                 if error is None:
                     raise failure
-                # A server that is starting may report tables as missing for a moment: ask the control plane too.
+                # A server that is starting may report tables as missing: check with PyIceberg too.
                 mistaken = (
-                    isinstance(error, TableNotFoundError) and number < backoff.DOUBTFUL_ATTEMPTS and self._is_there()
+                    isinstance(error, TableNotFoundError) and number < backoff.DOUBTFUL_ATTEMPTS and self._exists()
                 )
-                if not mistaken and (not _met_commits(error) or number >= self._attempts(_ATTEMPTS_MORE)):
+                if not mistaken and (not _lost_race(error) or number >= self._attempts(_ATTEMPTS_MORE)):
                     raise _caused(error, failure)
             self._pause(number)
         raise AssertionError("the loop ends by itself")
@@ -234,13 +235,14 @@ class Commit:
         if ended is not None:
             return FloeStorageError(f"{ended} Nothing was committed to '{name}': {RUN_AGAIN}")
         return CatalogConnectionError(
-            f"the {_silent(failure)} did not answer while '{name}' was being written; nothing was written: run it again"
+            f"the {_unresponsive(failure)} did not answer while '{name}' was being written; nothing was written: run "
+            f"it again"
         )
 
     def _new_branch(self, present: Table, head: Snapshot) -> str:
-        for attempt in backoff.retrying(backoff.ATTEMPTS, _may_pass):
+        for attempt in backoff.retrying(backoff.ATTEMPTS, _is_transient):
             with attempt:
-                # A new name each time: a branch whose answer was lost may still be created, and expires by itself.
+                # A new name per attempt: a branch whose response was lost may still be created, and expires by itself.
                 name, identifier = refs.staging_branch(time.time()), self.request.identifier
                 if attempt.retry_state.attempt_number > 1:
                     present = self._loaded()
@@ -260,7 +262,7 @@ class Commit:
 
     def _await_clock(self, table: Table, head: Snapshot) -> None:
         """Java stamps its snapshot with its own clock and refuses one more than a minute before the last."""
-        last = max(head.timestamp_ms, *(one.timestamp_ms for one in table.metadata.snapshot_log[-1:]), 0)
+        last = max(head.timestamp_ms, *(entry.timestamp_ms for entry in table.metadata.snapshot_log[-1:]), 0)
         ahead = last - timestamps.now_ms()
         if ahead > timestamps.GRACE_MS:
             raise FloeStorageError(
@@ -276,27 +278,27 @@ class Commit:
         artifacts = self.tables.artifacts
         return max(_STAGED_FOR, artifacts.maintenance.longest_job) if artifacts is not None else _STAGED_FOR
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         with suppress(FloeError):
             self._loaded()
             return True
         return False
 
-    def _arrived(self, branch: str) -> bool:
+    def _is_staged(self, branch: str) -> bool:
         with suppress(FloeError):
             return bool(self.found(branch))
         return False
 
     def _merged(self, table: Table, branch: str) -> Snapshot | None:
-        """The staged snapshot of a fast append, if Spark merged manifests although it was asked not to."""
-        asked = self.request.mode is WriteMode.APPEND and self.request.commit_strategy is CommitStrategy.FAST_APPEND
-        staged = table.snapshot_by_name(branch) if asked else None
+        """The staged snapshot of a fast append, if Spark merged manifests nevertheless."""
+        is_fast = self.request.mode is WriteMode.APPEND and self.request.commit_strategy is CommitStrategy.FAST_APPEND
+        staged = table.snapshot_by_name(branch) if is_fast else None
         return staged if staged is not None and snapshot_info(staged).count("manifests-replaced") else None
 
     def _clean(self, branch: str, merged: Snapshot) -> None:
         """Remove the manifests that Spark merged, once nothing refers to them."""
         self._drop(branch)
-        with suppress(Exception):  # the rows are committed: what cannot be cleaned up is an orphan, for maintenance
+        with suppress(Exception):  # the rows are committed: files that stay are orphans, which maintenance removes
             table = self._loaded()
             if table.snapshot_by_id(merged.snapshot_id) is None:
                 commits.clean([merged], table.io)
@@ -314,9 +316,9 @@ class Commit:
         return Staged(table.metadata, made.added, table.io), replacement
 
     def _drop(self, branch: str) -> None:
-        """Remove a branch and what only it refers to, if it is still there; otherwise it expires by itself."""
+        """Remove a branch, if it exists, and the files that only it references; if that fails, it expires by itself."""
         with suppress(Exception):  # the write's own outcome is the one to report
-            for attempt in backoff.retrying(backoff.DOUBTFUL_ATTEMPTS, _may_pass):
+            for attempt in backoff.retrying(backoff.DOUBTFUL_ATTEMPTS, _is_transient):
                 with attempt, translated("unstage", self.request.identifier):
                     refs.discard(self._loaded(), branch)
 
@@ -329,7 +331,7 @@ class Commit:
         return table
 
     def _same(self, now: Table | None) -> Table | None:
-        """The table as it is now; raises if it is another of the same name."""
+        """The given table; raises if it is another table of the same name."""
         if self.table is not None and now is not None and now.metadata.table_uuid != self.table.metadata.table_uuid:
             raise TableReplacedError(
                 f"'{self.request.identifier}' was dropped and created again during this write; nothing was written: "
@@ -340,17 +342,17 @@ class Commit:
     def _head(self, table: Table | None) -> Snapshot | None:
         return table.snapshot_by_name(self.request.branch) if table is not None else None
 
-    def _settled(self, cause: Exception | None) -> CommitOutcome:
+    def _resolved(self, cause: Exception | None) -> CommitOutcome:
         request = self.request
-        verdict = commit_outcome.resolve_outcome(
+        resolved = commit_outcome.resolve_outcome(
             lambda: self.tables.find_table(request.identifier),
             request.identifier,
             request.write_id,
             branch=request.branch,
         )
-        if verdict.outcome is Outcome.UNKNOWN:
+        if resolved.outcome is Outcome.UNKNOWN:
             raise commit_outcome.unknown(request, self.tables) from cause
-        return verdict
+        return resolved
 
     def _explained(self, exc: Exception) -> FloeError | None:
         if isinstance(exc, FloeError):
@@ -364,9 +366,9 @@ class Commit:
         if error is None and not mismatch:
             return None
         now = self._same(self.tables.find_table(self.request.identifier))
-        return (self._other_columns(now) if mismatch else None) or error
+        return (self._column_conflict(now) if mismatch else None) or error
 
-    def _other_columns(self, now: Table | None) -> ConcurrencyConflictError | None:
+    def _column_conflict(self, now: Table | None) -> ConcurrencyConflictError | None:
         """A conflict if the table no longer has the columns that the write was fitted to."""
         changes = (
             column_changes(self.table.schema(), now.schema()) if self.table is not None and now is not None else ""
@@ -378,7 +380,7 @@ class Commit:
             f"nothing was written: run it again"
         )
 
-    def _in_doubt(self, reason: str = "the catalog did not answer.") -> CommitStateUnknownError:
+    def _undecided(self, reason: str = "the catalog did not answer.") -> CommitStateUnknownError:
         return commit_outcome.undecided(self.request, self.tables, reason=reason)
 
     def _committed(self) -> Committed:
@@ -393,7 +395,7 @@ class Commit:
         return Committed(commit_outcome.single_snapshot(found, self.request.identifier), table)
 
     def _attempts(self, otherwise: int) -> int:
-        """Iceberg itself retries commits as often as a table sets; where it sets nothing, only a few times."""
+        """More attempts if the table sets no number of retries: then Iceberg itself retries only a few times."""
         is_set = self.table is not None and "commit.retry.num-retries" in self.table.properties
         return otherwise if is_set or self.table is None else backoff.ATTEMPTS
 
@@ -402,7 +404,7 @@ class Commit:
         time.sleep(backoff.delay(number))
 
 
-def _silent(failure: Exception) -> str:
+def _unresponsive(failure: Exception) -> str:
     """The component that did not answer."""
     if is_lost_process(failure):
         return "Spark process"
@@ -410,7 +412,7 @@ def _silent(failure: Exception) -> str:
 
 
 class TableReplacedError(ConcurrencyConflictError):
-    """Another table has the name now: a retry cannot succeed."""
+    """The name belongs to another table now: a retry cannot succeed."""
 
 
 class _MovedError(ConcurrencyConflictError):
@@ -421,29 +423,29 @@ def _failure_of(act: Act, branch: str | None) -> Exception | None:
     """Send the write once; None if the catalog acknowledged it."""
     try:
         _send(act, branch)
-    except Exception as exc:  # noqa: BLE001 - the table decides what it means
-        text_of(exc)  # while the JVM can still be asked
+    except Exception as exc:  # noqa: BLE001 - its meaning is resolved by the state of the table
+        text_of(exc)  # caches the text while the JVM can still be reached
         return exc
     return None
 
 
 def _send(act: Act, branch: str | None) -> None:
-    """The only place that sends Spark's commits; tests lose their answers here."""
+    """The only place that sends Spark's commits; tests drop their responses here."""
     act(branch)
 
 
 def _caused(error: FloeError, failure: Exception) -> FloeError:
-    """The error with its cause; one that was Floe's already is its own, and must not be its own cause."""
+    """The error with its cause; an error that was Floe's already must not become its own cause."""
     if error is not failure:
         error.__cause__ = failure
     return error
 
 
-def _may_pass(exc: BaseException) -> bool:
-    passing = ConcurrencyConflictError | CatalogConnectionError | CommitStateUnknownError
-    return isinstance(exc, passing) and not isinstance(exc, TableReplacedError)
+def _is_transient(exc: BaseException) -> bool:
+    transient = ConcurrencyConflictError | CatalogConnectionError | CommitStateUnknownError
+    return isinstance(exc, transient) and not isinstance(exc, TableReplacedError)
 
 
-def _met_commits(error: FloeError | None) -> bool:
+def _lost_race(error: FloeError | None) -> bool:
     detail = error.detail if isinstance(error, FloeStorageError) else None
     return detail is not None and detail.error_type == "CommitFailedException"

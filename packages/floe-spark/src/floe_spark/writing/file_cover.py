@@ -52,7 +52,7 @@ def specs_in_use(table: Table, head: Snapshot) -> set[int]:
 def reach_of(table: Table, head: Snapshot, condition: BooleanExpression) -> BooleanExpression | None:
     """None if the condition covers whole files, otherwise the narrowest wider condition that does.
 
-    That is the condition and beside it ranges of one column that no file crosses; in the worst case, all rows.
+    That is the condition, extended by ranges of one column that no file crosses; in the worst case, all rows.
     """
     schema = table.schema()
     try:
@@ -65,14 +65,14 @@ def reach_of(table: Table, head: Snapshot, condition: BooleanExpression) -> Bool
     except (ValueError, TypeError):  # a column that the snapshot does not know, or deletes that PyIceberg does not read
         return AlwaysTrue()
     columns = (schema.find_field(number) for number in sorted(extract_field_ids(bound)))
-    reaches = [found for column in columns if (found := _along(column, schema, touched, files)) is not None]
-    # The condition itself stays in: another writer's row there is a conflict even where no file was.
+    reaches = [reach for column in columns if (reach := _along(column, schema, touched, files)) is not None]
+    # The condition itself is part of it: another writer's row there is a conflict even where no file was.
     return Or(condition, min(reaches, key=lambda reach: reach.size).condition) if reaches else AlwaysTrue()
 
 
 @dataclass
 class _Range:
-    """Values of a column between which lie whole files."""
+    """A range of values of a column that covers whole files."""
 
     lower: Any
     upper: Any
@@ -100,24 +100,24 @@ def _along(column: NestedField, schema: Schema, touched: list[FileScanTask], fil
         return None
     wanted = {task.file.file_path for task in touched}
     # Adjacent ranges are joined: a condition for each of a thousand hours would be too deep for any engine.
-    groups = groupby(ranges, key=lambda one: any(file.file_path in wanted for file in one.files))
+    groups = groupby(ranges, key=lambda span: any(file.file_path in wanted for file in span.files))
     chosen = [_joined(list(group)) for is_touched, group in groups if is_touched]
-    reached = [file for one in chosen for file in one.files]
+    reached = [file for span in chosen for file in span.files]
     if not wanted <= {file.file_path for file in reached} or any(_nulls(column, file) for file in reached):
         return None  # a file with NULLs lies in no range as a whole
-    parts: list[Any] = [_between(name, one) for one in chosen]
-    return _Reach(Or(*parts) if len(parts) > 1 else parts[0], sum(one.size for one in chosen))
+    parts: list[Any] = [_between(name, span) for span in chosen]
+    return _Reach(Or(*parts) if len(parts) > 1 else parts[0], sum(span.size for span in chosen))
 
 
 def _joined(ranges: list[_Range]) -> _Range:
-    return _Range(ranges[0].lower, ranges[-1].upper, [file for one in ranges for file in one.files])
+    return _Range(ranges[0].lower, ranges[-1].upper, [file for span in ranges for file in span.files])
 
 
 def _ranges(column: NestedField, files: list[DataFile]) -> Iterator[_Range]:
     """The files in groups whose ranges do not touch; files without any value are in none."""
     bounded = sorted(
         ((*_bounds(column, file), file) for file in files if _nulls(column, file) < file.record_count),
-        key=lambda one: (one[0], one[1]),
+        key=lambda bounded_file: bounded_file[:2],
     )
     current: _Range | None = None
     for lower, upper, file in bounded:
@@ -135,7 +135,7 @@ def _bounds(column: NestedField, file: DataFile) -> tuple[Any, Any]:
     """Raises KeyError where the file has no statistics of the column."""
     kind = column.field_type
     lower, upper = (file.lower_bounds or {})[column.field_id], (file.upper_bounds or {})[column.field_id]
-    return from_bytes(kind, lower), from_bytes(kind, upper)  # type: ignore[arg-type]  # a primitive, seen above
+    return from_bytes(kind, lower), from_bytes(kind, upper)  # type: ignore[arg-type]  # a primitive, as checked above
 
 
 def _nulls(column: NestedField, file: DataFile) -> int:
@@ -144,7 +144,7 @@ def _nulls(column: NestedField, file: DataFile) -> int:
     return int((file.null_value_counts or {})[column.field_id])
 
 
-def _between(name: str, one: _Range) -> BooleanExpression:
+def _between(name: str, span: _Range) -> BooleanExpression:
     at_least: Any = GreaterThanOrEqual
     at_most: Any = LessThanOrEqual
-    return And(at_least(name, literal(one.lower)), at_most(name, literal(one.upper)))
+    return And(at_least(name, literal(span.lower)), at_most(name, literal(span.upper)))

@@ -60,14 +60,14 @@ def spelt_alike(frame: DataFrame, table: Schema) -> DataFrame:
 
 
 def _as_in(table: IcebergStruct, field: NestedField) -> NestedField:
-    kind = next((one.field_type for one in table.fields if one.name.lower() == field.name.lower()), None)
+    kind = next((column.field_type for column in table.fields if column.name.lower() == field.name.lower()), None)
     same = (isinstance(kind, UUIDType) and isinstance(field.field_type, StringType)) or (
         isinstance(kind, FixedType) and isinstance(field.field_type, BinaryType)
     )
     if same:
         return field.model_copy(update={"field_type": kind})
     if isinstance(kind, IcebergStruct) and isinstance(field.field_type, IcebergStruct):
-        below = IcebergStruct(*(_as_in(kind, one) for one in field.field_type.fields))
+        below = IcebergStruct(*(_as_in(kind, child) for child in field.field_type.fields))
         return field.model_copy(update={"field_type": below})
     return field
 
@@ -102,7 +102,7 @@ def _fitted_value(value: Column, have: DataType, want: DataType) -> Column:
     if isinstance(have, StructType) and isinstance(want, StructType):
         present = {field.name.lower(): field for field in have.fields}
         if [field.name for field in want.fields] == have.fieldNames() and not any(
-            _is_nested(one) for one in have.fields
+            _is_nested(child) for child in have.fields
         ):
             return value
         fields = [
@@ -119,19 +119,19 @@ def _fitted_value(value: Column, have: DataType, want: DataType) -> Column:
     return value
 
 
-def _is_nested(one: StructField | DataType) -> bool:
-    return isinstance(one.dataType if isinstance(one, StructField) else one, StructType | ArrayType | MapType)
+def _is_nested(item: StructField | DataType) -> bool:
+    return isinstance(item.dataType if isinstance(item, StructField) else item, StructType | ArrayType | MapType)
 
 
 @dataclass(frozen=True)
 class Guard:
-    """The rows that a frame may have, and the error for others."""
+    """The condition that all rows of a frame must match, and the error for rows that do not."""
 
     frame: DataFrame
     condition: BooleanExpression
     schema: Schema
     identifier: TableIdentifier
-    words: str
+    shown: str  # the slice or filter, for messages
 
     def guarded(self) -> DataFrame:
         """The frame, with a check in its plan that fails at the first row outside: no second pass over the data."""
@@ -149,18 +149,18 @@ class Guard:
         outside = self.frame.where(~F.coalesce(inside, F.lit(False)))
         ids = sorted(extract_field_ids(bind(self.schema, self.condition, case_sensitive=True)))
         columns = {str(self.schema.find_column_name(number)): column_path(self.schema, number) for number in ids}
-        shown = outside.select([F.col(path).cast("string").alias(name) for name, path in columns.items()])
+        values = outside.select([F.col(path).cast("string").alias(name) for name, path in columns.items()])
         examples = [
             ", ".join(
                 f"{name} = {'NULL' if value is None else value}" for name, value in zip(columns, row, strict=True)
             )
-            for row in shown.distinct().limit(3).collect()
+            for row in values.distinct().limit(3).collect()
         ]
         count = outside.count()
         if not count:
             return None
         return PartitionMismatchError(
             f"{count} {'row lies' if count == 1 else 'rows lie'} outside the slice being written to "
-            f"'{self.identifier}' ({self.words}), with {'; '.join(examples)}; filter the data to its partition. "
+            f"'{self.identifier}' ({self.shown}), with {'; '.join(examples)}; filter the data to its partition. "
             f"Nothing was written"
         )

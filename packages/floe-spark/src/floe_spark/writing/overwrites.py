@@ -27,7 +27,7 @@ __all__ = ["refuse_unpartitioned", "replace_partitions", "replace_rows", "replac
 
 
 def replace_table(commit: Commit, frame: DataFrame, table: Table, base: Base) -> Committed:
-    """Replace all rows, unless by none: the rows are counted as they are written, on a branch that is then published.
+    """Replace all rows; an empty frame is refused, by a count on the staging branch before it is published.
 
     Counting the frame first would compute it twice, and a source that changes in between would give two results.
     """
@@ -64,8 +64,8 @@ def replace_rows(commit: Commit, frame: DataFrame, table: Table, base: Base, con
             writer.overwrite(exact)
         else:
             around = filter_condition(reach, table.schema())
-            there = frame.sparkSession.table(commit.table_name(branch))
-            kept = there.where(around & ~F.coalesce(exact, F.lit(False)))
+            stored = frame.sparkSession.table(commit.table_name(branch))
+            kept = stored.where(around & ~F.coalesce(exact, F.lit(False)))
             _overwriter(commit, frame.unionByName(kept), base, branch).overwrite(around)
 
     def finder(_: Sequence[DataFile]) -> Finder:
@@ -76,7 +76,7 @@ def replace_rows(commit: Commit, frame: DataFrame, table: Table, base: Base, con
     except FloeStorageError as exc:
         if not _cuts_through_files(exc):
             raise
-        reach = AlwaysTrue()  # the statistics were misleading; rewrite all files, nothing was written
+        reach = AlwaysTrue()  # file statistics were wrong, and nothing was written: rewrite all files
     return commit.run(act, finder=finder)
 
 
@@ -108,7 +108,7 @@ def refuse_unpartitioned(tables: IcebergTableManager, request: WriteRequest, tab
 
 
 def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table, base: Base) -> Committed:
-    """Rewrite all rows that are not of these partitions: afterwards there is one spec, and the quick way applies."""
+    """Rewrite all rows of other partitions: afterwards the table has one spec, and is replaced by partition again."""
     rows = frame.localCheckpoint()  # evaluated twice, for its partitions and for its rows
     if rows.isEmpty():
         return commit.append(rows)
@@ -117,8 +117,8 @@ def _replace_across_specs(commit: Commit, frame: DataFrame, table: Table, base: 
     partitions = rows.select([value.alias(name) for name, value in values.items()]).distinct()
 
     def act(branch: str | None) -> None:
-        there = frame.sparkSession.table(commit.table_name(branch))
-        placed = there.select("*", *(value.alias(name) for name, value in values.items()))
+        stored = frame.sparkSession.table(commit.table_name(branch))
+        placed = stored.select("*", *(value.alias(name) for name, value in values.items()))
         same = reduce(and_, (placed[name].eqNullSafe(partitions[name]) for name in names))
         kept = placed.join(F.broadcast(partitions), same, "left_anti").drop(*names)
         _overwriter(commit, rows.unionByName(kept), base, branch).overwrite(F.lit(True))
@@ -135,10 +135,12 @@ def _overwriter(commit: Commit, frame: DataFrame, base: Base, branch: str | None
 
 
 def _fills_partitions(commit: Commit, table: Table, head: Snapshot) -> bool:
-    one = commit.request.slice
-    return one is not None and is_aligned(table, one) and specs_in_use(table, head) <= {table.spec().spec_id}
+    table_slice = commit.request.slice
+    if table_slice is None or not is_aligned(table, table_slice):
+        return False
+    return specs_in_use(table, head) <= {table.spec().spec_id}
 
 
 def _cuts_through_files(exc: FloeStorageError) -> bool:
-    # Not a conflict, and nothing else about the rows can be wrong here: the condition does not cover whole files.
+    # Not a conflict; the only other cause here is a condition that does not cover whole files.
     return type(exc) is FloeStorageError and exc.detail is not None and exc.detail.error_type == "ValidationException"

@@ -60,7 +60,7 @@ def _column(transform: PartitionTransform) -> Column:
 
 
 def partition_values(catalog: str, table: Table) -> dict[str, Column]:
-    """The partition of a row under the table's present spec, by names that no column has: Iceberg's own functions."""
+    """Expressions for the partition of a row under the current spec, by unused column names: Iceberg's functions."""
     values, functions = {}, f"{quoted(catalog)}.system"
     for number, field in enumerate(table.spec().fields):
         path = column_path(table.schema(), field.source_id)
@@ -68,7 +68,7 @@ def partition_values(catalog: str, table: Table) -> dict[str, Column]:
         function = _FUNCTIONS.get(type(transform))
         if isinstance(transform, BucketTransform):
             if isinstance(table.schema().find_type(field.source_id), UUIDType):
-                path = f"unhex(replace({path}, '-', ''))"  # Iceberg's buckets are of the bytes, not of the text
+                path = f"unhex(replace({path}, '-', ''))"  # Iceberg hashes the bytes, not the text
             value = f"{functions}.bucket({transform.num_buckets}, {path})"
         elif isinstance(transform, TruncateTransform):
             value = f"{functions}.truncate({transform.width}, {path})"
@@ -100,22 +100,22 @@ def has_float_partitions(spec: PartitionSpec, schema: Schema) -> bool:
     return any(isinstance(kind, FloatType | DoubleType) for kind in kinds)
 
 
-def is_aligned(table: Table, one: TableSlice) -> bool:
-    """Whether the slice is a union of whole partitions of the table's present spec."""
+def is_aligned(table: Table, table_slice: TableSlice) -> bool:
+    """Whether the slice is a union of whole partitions of the table's current spec."""
     units = {field.source_id: _unit(field.transform) for field in table.spec().fields}
     fields = {field.name.lower(): field for field in table.schema().fields}
     return all(
         _fits(condition, fields[condition.column.lower()], units.get(fields[condition.column.lower()].field_id))
-        for part in one.parts
+        for part in table_slice.parts
         for condition in part
     )
 
 
-def is_one_partition(table: Table, one: TableSlice) -> bool:
-    """Whether all rows of the slice lie in a single partition of the table's present spec."""
-    if len(one.parts) != 1 or table.spec().is_unpartitioned():
+def is_one_partition(table: Table, table_slice: TableSlice) -> bool:
+    """Whether all rows of the slice lie in a single partition of the table's current spec."""
+    if len(table_slice.parts) != 1 or table.spec().is_unpartitioned():
         return False
-    conditions = {condition.column.lower(): condition for condition in one.parts[0]}
+    conditions = {condition.column.lower(): condition for condition in table_slice.parts[0]}
     for partition in table.spec().fields:
         field = table.schema().find_field(partition.source_id)
         condition = conditions.get(str(table.schema().find_column_name(partition.source_id)).lower())
@@ -133,7 +133,7 @@ def _is_one_value(condition: Condition, field: NestedField, unit: PartitionTrans
     return start.timetuple()[: _PARTS[unit]] == (end - timedelta.resolution).timetuple()[: _PARTS[unit]]
 
 
-# The number of parts of a time, beginning with its year, that identify a partition of a unit.
+# The number of leading parts of a time, from the year on, that identify a partition of a unit.
 _PARTS: dict[PartitionTransformType | None, int] = {
     PartitionTransformType.YEAR: 1,
     PartitionTransformType.MONTH: 2,
@@ -165,7 +165,7 @@ _UNITS: dict[type[Transform[Any, Any]], PartitionTransformType] = {
 
 
 def _starts(unit: PartitionTransformType | None, moment: datetime) -> bool:
-    """Whether a partition of this unit begins at this moment of the column's clock."""
+    """Whether a partition of this unit begins at this moment."""
     if (moment.minute, moment.second, moment.microsecond) != (0, 0, 0):
         return False
     return {

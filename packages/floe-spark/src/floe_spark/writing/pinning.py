@@ -16,7 +16,7 @@ __all__ = ["Source", "pinned"]
 
 @dataclass(frozen=True)
 class Source:
-    """The frame that a write stores, and the frame as it was given, which shows what it was read from."""
+    """The frame that a write stores, and the given frame, whose plan has the lineage."""
 
     frame: DataFrame
     given: DataFrame
@@ -33,8 +33,8 @@ def pinned(given: DataFrame) -> Iterator[Source]:
         # A derived frame carries the analysed plan of the frame below it. An alias adds nothing to execute.
         yield Source(given.alias("floe_source"), given)
         return
-    # A Connect client keeps no analysed plan: the server resolves all names at every request, so that `collect` shows
-    # a view as it is by then. A temporary view keeps the plan that the server made at this request.
+    # A Connect client keeps no analysed plan: the server resolves all names at every request, so that `collect` reads
+    # the view at that time. A temporary view keeps the plan that the server made at this request.
     spark, view = given.sparkSession, f"floe_{uuid.uuid4().hex}"
     given.createTempView(view)
     try:

@@ -67,7 +67,7 @@ def _checked(rows: DataFrame, request: WriteRequest) -> int:
         problems.append(f"{nans} {'row has' if nans == 1 else 'rows have'} NaN as {' or '.join(request.keys)}")
     if repeated:
         which = _examples(counted.where(twice), request.keys)
-        problems.append(f"{repeated} {'key stands' if repeated == 1 else 'keys stand'} more than once ({which})")
+        problems.append(f"{repeated} {'key occurs' if repeated == 1 else 'keys occur'} more than once ({which})")
     if problems:
         raise FloeStorageError(
             f"the data cannot be upserted into '{request.identifier}' by {', '.join(request.keys)}: "

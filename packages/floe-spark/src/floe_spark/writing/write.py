@@ -1,4 +1,4 @@
-"""Write a DataFrame to a table: one snapshot, exactly the rows asked for, found again by its write id."""
+"""Write a DataFrame to a table: one snapshot with exactly the requested rows, identified by its write id."""
 
 from __future__ import annotations
 
@@ -79,31 +79,48 @@ def write(
     evolve: bool = True,
     allow_empty: bool = False,
 ) -> WriteResult:
-    """Add the rows, put them in the place of others, or both by their keys, in one commit.
+    """Write a DataFrame in one commit; a table that does not exist is created by it.
 
-    Spark writes to a branch of its own, which is then published: what others commit meanwhile is kept, or is a
-    conflict; a write whose answer was lost is looked up, and repeated only where it cannot land twice.
+    Spark writes to a staging branch, which is then published: concurrent commits are kept, or are a conflict. If the
+    outcome of a commit is unknown, it is looked up, and the commit is retried only if it cannot be applied twice.
+
+    At most one of `slice`, `overwrite_filter` and `dynamic_partitions` may be given.
 
     Args:
-        frame: Stored with the rows that it shows when the write begins; a view that it was made from may be replaced.
-        mode: append; overwrite (the table, or what one of the next three says); upsert by `keys`.
-        slice: The rows to replace; rows of `frame` outside of it are refused.
-        overwrite_filter: The same by a filter such as `city = 'Oslo' AND day >= '2026-01-01'`.
-        dynamic_partitions: Replace the partitions that the frame has rows for.
-        keys: The columns by which an upsert finds the rows it changes. A matched row takes the values of the frame's
-            columns and keeps its others; in a new row, columns that the frame does not have are NULL.
-        commit_strategy: fast_append leaves the manifests that are there, merge merges small ones once there are
-            `commit.manifest.min-count-to-merge` (100) of them. By default Spark does what the table says.
-        branch: A branch made with `create_branch`; by default main.
-        partition_by: How a table that does not exist yet is partitioned.
-        properties: Table properties for a table that does not exist yet; `location` places it.
-        snapshot_properties: Kept in the snapshot's summary.
-        write_id: A write whose id is found in the branch's history has happened already, and is not done again.
-        validate_from: The snapshot the frame was made from: rows to be replaced that changed since then are a
-            conflict; for an upsert, any change. By default the one `read` took from the same table, or the head when
-            the write begins.
-        evolve: Let the table gain the columns and the wider types of the data.
-        allow_empty: Let an empty frame replace all rows of a table.
+        frame: The DataFrame. Its rows are fixed when the write begins; a view that it reads may be replaced.
+        manager: The manager of the tables.
+        identifier: The table.
+        mode: How the write treats the rows that the table already has: `append`, `overwrite` or `upsert`.
+        slice: The rows that an overwrite replaces. Rows of the frame outside of it are refused.
+        overwrite_filter: The rows that an overwrite replaces, as a filter such as
+            `city = 'Oslo' AND day >= '2026-01-01'`. Rows of the frame outside of it are refused.
+        dynamic_partitions: An overwrite replaces the partitions that the frame has rows for.
+        keys: The key columns of an upsert. A row with a known key takes the values of the columns of the frame and
+            keeps its other values; in a new row, columns that the frame does not have are NULL.
+        commit_strategy: How an append treats manifests. `fast_append` leaves them as they are, `merge` merges small
+            ones from `commit.manifest.min-count-to-merge` (100) on. By default the table's setting.
+        branch: A branch created with `create_branch`. By default main.
+        partition_by: The partitioning of the table, if the write creates it.
+        properties: The properties of the table, if the write creates it; `location` sets its location.
+        snapshot_properties: Added to the summary of the snapshot.
+        write_id: The identity of the write. A write whose id is in the history of its branch is not repeated.
+        validate_from: The snapshot that the frame was computed from. Changes since then to the rows that are replaced
+            are a conflict; for an upsert, any change is. By default the snapshot that `read` took from the same table,
+            or the head when the write begins.
+        evolve: Add missing columns to the table, and widen types.
+        allow_empty: Allow an overwrite of the whole table without rows.
+
+    Example:
+        >>> from floe_core import TableIdentifier
+        >>> from floe_spark import write
+        >>> orders = TableIdentifier.from_string("bronze.orders")
+        >>> frame = lake.spark.createDataFrame([(1, "new"), (2, "new")], "id bigint, status string")
+        >>> write(frame, lake.tables, orders, mode="append").created
+        True
+        >>> changed = lake.spark.createDataFrame([(2, "paid"), (3, "new")], "id bigint, status string")
+        >>> _ = write(changed, lake.tables, orders, mode="upsert", keys=["id"])
+        >>> [row.status for row in lake.read(orders).orderBy("id").collect()]
+        ['new', 'paid', 'new']
     """
     write_id = write_id or uuid.uuid4().hex
     request = WriteRequest(
@@ -165,7 +182,7 @@ def _done_before(request: WriteRequest, table: Table | None) -> WriteResult | No
 def _write_pinned(
     manager: IcebergTableManager, request: WriteRequest, given: DataFrame, table: Table | None, op: Operation
 ) -> WriteResult:
-    """Every frame enters here, and is read nowhere else: what is checked, written and reported are the same rows."""
+    """Every frame is pinned here, so that the rows that are checked, written and reported are the same."""
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(pinned(given))
@@ -194,12 +211,13 @@ def _create(manager: IcebergTableManager, request: WriteRequest, source: Source,
     """Create the table with its first rows in one commit."""
     frame = source.frame
     schema = data_schema(frame)
-    spec = partition_spec(request.partition_by, schema)  # refuses invalid transforms before anything is written
+    spec = partition_spec(request.partition_by, schema)  # raises on invalid transforms before anything is written
     properties = {**manager.config.table_properties, **request.new_table_properties}
     check_properties(properties)
     refuse_strategy(request, properties)
     if has_float_partitions(spec, schema):
-        properties[FANOUT] = "true"  # sorted rows would come back to the partition of the other zero
+        # 0.0 and -0.0 sort as equal, so sorted rows would return to a partition whose file is closed.
+        properties[FANOUT] = "true"
     guard = _guard(request, frame, schema)
     columns = partition_columns(request.partition_by)
     if columns is None:
@@ -216,7 +234,7 @@ def _create(manager: IcebergTableManager, request: WriteRequest, source: Source,
         writer = _creator(commit, rows, columns, properties)
         made = commit.run(lambda _: writer.create())
     except TableAlreadyExistsError as exc:
-        return _write_to_the_others(manager, request, source, op, exc)
+        return _write_to_concurrently_created(manager, request, source, op, exc)
     return WriteResult(made.snapshot, made.table, SchemaChange(), created=True)
 
 
@@ -240,13 +258,13 @@ def _create_empty_first(
             request.identifier, schema, partition_by=request.partition_by, properties=request.new_table_properties
         )
     except TableAlreadyExistsError as exc:
-        return _write_to_the_others(manager, request, source, op, exc)
+        return _write_to_concurrently_created(manager, request, source, op, exc)
     with _reporting("the table was created before this, and stays"):
         result = _write_existing(manager, request, source, table, op)
     return replace(result, created=True)
 
 
-def _write_to_the_others(
+def _write_to_concurrently_created(
     manager: IcebergTableManager,
     request: WriteRequest,
     source: Source,
@@ -278,7 +296,7 @@ def _write_existing(
     frame = spelt_alike(source.frame, table.schema())
     schema = as_in(table.schema(), data_schema(frame))
     if request.slice is not None:
-        slice_filter(request.slice, schema)  # refuses a wrong partition column before the schema changes
+        slice_filter(request.slice, schema)  # raises on a wrong partition column before the schema changes
     if request.overwrite_filter is not None:
         _check_filter(request, table.schema(), schema)
     if request.dynamic_partitions:
@@ -287,7 +305,7 @@ def _write_existing(
     rows = frame
     if request.mode is WriteMode.UPSERT:
         rows, count = keyed(frame, request, schema, table.schema())
-        # A MERGE rewrites neighbouring rows, which cannot be told from the data's rows afterwards.
+        # A MERGE rewrites other rows of the same files, which cannot be distinguished from the data's rows afterwards.
         request = replace(request, summary={**request.summary, DATA_ROWS: str(count)})
     change = manager.evolve_for(identifier, schema, table=table, evolve=request.evolve)
     if change:
@@ -328,14 +346,14 @@ def _guard(request: WriteRequest, frame: DataFrame, schema: Schema) -> Guard | N
 
 
 def _refuse_strays(guard: Guard | None) -> None:
-    """Check rows that are computed already: the source of a MERGE must not fail while it runs."""
+    """Check rows that are computed already: the source of a MERGE must not fail during execution."""
     refusal = guard.refusal() if guard is not None else None
     if refusal is not None:
         raise refusal
 
 
 def _check_filter(request: WriteRequest, table: Schema, data: Schema) -> None:
-    """Refuse a filter that fits neither the table nor what the data adds to it, before the schema changes."""
+    """Refuse a filter that does not fit the columns of the table and the data, before the schema changes."""
     known = {field.name.lower() for field in table.fields}
     first = table.highest_field_id + 1
     added = [field for field in data.fields if field.name.lower() not in known and field.field_type.is_primitive]
@@ -346,14 +364,14 @@ def _check_filter(request: WriteRequest, table: Schema, data: Schema) -> None:
 
 
 @contextlib.contextmanager
-def _reporting(what_stays: str) -> Iterator[None]:
-    """Add to the error of a failed write what was changed before it and stays changed."""
+def _reporting(earlier_change: str) -> Iterator[None]:
+    """Add to the error of a failed write the change that was committed before it."""
     try:
         yield
     except Exception as exc:
-        if not what_stays:
+        if not earlier_change:
             raise
-        note = f"({what_stays})"
+        note = f"({earlier_change})"
         if isinstance(exc, FloeStorageError):
             raise type(exc)(f"{exc} {note}", detail=exc.detail) from exc
         if isinstance(exc, FloeError):

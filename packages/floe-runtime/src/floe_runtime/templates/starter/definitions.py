@@ -30,7 +30,7 @@ def measurements(context: AssetExecutionContext, lake: LakeResource) -> DataFram
     key_prefix="gold", ins={"measurements": AssetIn(["bronze", "measurements"])}, metadata={"write_mode": "overwrite"}
 )
 def daily_averages(measurements: DataFrame) -> DataFrame:
-    """The mean of each day and sensor; the input holds every day there is."""
+    """The mean per day and sensor; the input holds all days."""
     day = F.to_date("measured_at").alias("day")
     return measurements.groupBy(day, "sensor").agg(F.avg("celsius").alias("celsius"), F.count("*").alias("readings"))
 

@@ -1,4 +1,4 @@
-"""Gold: the figures of the shop, computed anew from all days at each run."""
+"""Gold: the figures of the shop, recomputed from all days in each run."""
 
 from dagster import AssetIn, asset
 from pyspark.sql import DataFrame, Window

@@ -20,8 +20,8 @@ _PRODUCTS = AssetIn(["bronze", "products"])
     ins={"orders": _ORDERS, "customers": _CUSTOMERS, "products": _PRODUCTS},
 )
 def silver_orders(orders: DataFrame, customers: DataFrame, products: DataFrame) -> DataFrame:
-    """Good orders with their revenue, customer and product; a column that is new in the source comes along."""
-    # What is sent twice is equal in every column.
+    """Good orders with their revenue, customer and product; new columns of the source are kept."""
+    # Duplicates are equal in every column.
     good = _judged(orders.distinct(), customers).where(F.col("reason").isNull())
     typed = good.withColumns({"quantity": _quantity(), "unit_price": _unit_price()})
     return (
@@ -40,7 +40,7 @@ def silver_orders(orders: DataFrame, customers: DataFrame, products: DataFrame) 
     ins={"orders": _ORDERS, "customers": _CUSTOMERS},
 )
 def rejected_orders(orders: DataFrame, customers: DataFrame) -> DataFrame:
-    """Bad orders as they came, and why they are not counted."""
+    """Bad orders as they were sent, and why they are not counted."""
     bad = _judged(orders, customers).where(F.col("reason").isNotNull())
     return bad.select(*orders.columns, "reason").distinct()
 

@@ -1,4 +1,4 @@
-"""The simulated source system: every value is a function of a number, so the same settings send the same rows."""
+"""The simulated source system: every value is computed from the row's number, so settings determine the rows."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SECONDS = int((END - START).total_seconds())
 
 @dataclass(frozen=True)
 class Source:
-    """What the source system holds at the moment."""
+    """The current settings of the source system."""
 
     rows: int
     customers: int
@@ -82,7 +82,7 @@ class Source:
         ]
 
     def _first_order_at(self, moment: datetime) -> int:
-        """The number of the first order at or after a moment: they come in evenly, and their numbers grow with time."""
+        """The number of the first order at or after a moment: they are spread evenly, and numbered in order of time."""
         passed = int((min(max(moment, START), END) - START).total_seconds())
         return -(-passed * self.rows // _SECONDS)
 
@@ -96,17 +96,17 @@ def read_source() -> Source:
     return Source(**{**settings, "corrected_days": tuple(settings["corrected_days"])})
 
 
-def _draw(sides: int, what: str, number: str = "order_id") -> Column:
+def _draw(sides: int, salt: str, number: str = "order_id") -> Column:
     """A number from 0 to `sides` - 1, always the same one for the same row."""
-    return F.pmod(F.xxhash64(F.lit(what), F.col(number)), F.lit(sides))
+    return F.pmod(F.xxhash64(F.lit(salt), F.col(number)), F.lit(sides))
 
 
-def _one_in(sides: int, what: str) -> Column:
-    return _draw(sides, what) == 0
+def _one_in(sides: int, salt: str) -> Column:
+    return _draw(sides, salt) == 0
 
 
-def _pick(values: tuple[str, ...], what: str, number: str = "order_id") -> Column:
-    return F.element_at(F.array(*map(F.lit, values)), (_draw(len(values), what, number) + 1).cast("int"))
+def _pick(values: tuple[str, ...], salt: str, number: str = "order_id") -> Column:
+    return F.element_at(F.array(*map(F.lit, values)), (_draw(len(values), salt, number) + 1).cast("int"))
 
 
 def _price(product: Column) -> Column:
