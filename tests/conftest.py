@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis  # noqa: F401 - its plugin imports it at the end of a run, where CPython 3.11 was seen to fail
@@ -40,6 +41,14 @@ QUICK_SPARK = {
 
 
 pytest_plugins = ["tests.tiers"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spark_scratch() -> Iterator[None]:
+    """Where the Spark processes of the tests keep their jars: one that is killed leaves 120 MB."""
+    with TemporaryDirectory(prefix="floe-tests-", ignore_cleanup_errors=True) as folder:
+        os.environ["SPARK_LOCAL_DIRS"] = folder
+        yield
 
 
 @pytest.fixture(scope="session")

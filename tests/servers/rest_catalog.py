@@ -54,8 +54,12 @@ def rest_catalog_server(folder: Path, *, warehouse: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.getConnectors()[0].getLocalPort()}"
         finally:
             gateway.close()
-            process.kill()  # once its shutdown hooks waited for each other, and SIGTERM did not end it
-            process.wait(60)
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:  # its shutdown hooks may wait for each other
+                process.kill()
+                process.wait(20)
 
 
 def _serve(gateway: JavaGateway, folder: Path, warehouse: str) -> Any:
