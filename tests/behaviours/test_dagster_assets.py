@@ -254,7 +254,7 @@ def test_an_unsaid_write_mode_is_warned_about_when_definitions_load(project: Com
     @asset
     def orders() -> Any: ...
 
-    with pytest.warns(UserWarning, match=r"orders says no write_mode.*'public.orders'"):
+    with pytest.warns(UserWarning, match=r"orders sets no write_mode.*'public.orders'"):
         definitions([orders], project)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from floe_core.compiler import compile_project
+from floe_core.errors import ConfigurationError
 from floe_runtime.runs.pipeline import open_pipeline
 
 ASSET = """
@@ -48,3 +50,12 @@ def test_packages_of_an_environment_in_the_project_are_not_the_projects_own(tmp_
     (packages / "package_with_pyspark.py").write_text("from pyspark.sql import SparkSession\n")
     path = f"import sys\nsys.path.insert(0, {str(packages)!r})\nimport package_with_pyspark\n"
     assert not imports_pyspark(tmp_path, f"{path}{ASSET}")
+
+
+def test_a_missing_pyspark_is_answered_with_the_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pyspark", "pyspark.sql"):  # as if it were not installed
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigurationError, match=r"definitions\.py:1.*\n.*\n.*pip install floe-spark"):
+        imports_pyspark(tmp_path, f"from pyspark.sql import DataFrame\n{ASSET}")

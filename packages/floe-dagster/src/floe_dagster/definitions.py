@@ -135,7 +135,7 @@ def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources
             partitioning(stored.spec.partitions_def, stored.options.partition_expr, stored.name)
         elif stored.options.write_mode is None and stored.manager.default_write_mode is None:
             warnings.warn(
-                f"asset {stored.name} says no write_mode, so each materialization appends to '{stored.table}'; say "
+                f"asset {stored.name} sets no write_mode, so each materialization appends to '{stored.table}'; set "
                 f'metadata={{"write_mode": "append"}} or "overwrite"',
                 stacklevel=3,
             )

@@ -229,7 +229,14 @@ def _import_failure(name: str, exc: BaseException, root: Path) -> str:
         return f"importing {name} failed at {place.file}:{place.line}: {type(exc).__name__}: {exc.msg}{_line(place)}"
     place_or_none = place_in(traceback.format_tb(exc.__traceback__), root)
     where = f" at {place_or_none.file}:{place_or_none.line}" if place_or_none else ""
-    return f"importing {name} failed{where}: {type(exc).__name__}: {exc}{_line(place_or_none)}"
+    return f"importing {name} failed{where}: {type(exc).__name__}: {exc}{_line(place_or_none)}{_package_for(exc)}"
+
+
+def _package_for(exc: BaseException) -> str:
+    """What to install, if PySpark is missing: Floe runs without it until a project imports it."""
+    if isinstance(exc, ModuleNotFoundError) and (exc.name or "").partition(".")[0] == "pyspark":
+        return "\nPySpark is not installed; install it with: pip install floe-spark"
+    return ""
 
 
 def _line(place: Place | None) -> str:
