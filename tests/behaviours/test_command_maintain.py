@@ -364,7 +364,7 @@ def test_the_history_tells_failures_and_what_was_killed(shop: Shop) -> None:
 def test_health_shows_lights_and_what_mends(worn: Shop, no_java: dict[str, str]) -> None:
     before = worn.files(), worn.heads()
     examined = worn.told("tables", "health", code=1, within=no_java)
-    assert examined["error"] == "gold.wrong cannot be maintained: its maintenance settings are invalid"
+    assert examined["error"] == "gold.wrong cannot be maintained: invalid maintenance settings"
     lights = {one["table"]: one["light"] for one in examined["tables"]}
     assert lights == {
         "bronze.orders": "yellow",

@@ -19,13 +19,13 @@ ON_A_SERVER = [name for name, used in ELSEWHERE.items() if used and "lake" not i
 
 @pytest.fixture
 def shared_lake(lake: Lake) -> Iterator[Lake]:
-    """The lake of the tests; the namespaces that an example creates are dropped after it."""
-    before = set(lake.tables.list_namespaces())
+    """The lake of the tests; the tables that an example creates are dropped after it."""
+    before = {table for namespace in lake.tables.list_namespaces() for table in lake.tables.list_tables(namespace)}
+    assert "bronze.orders" not in {str(table) for table in before}
     yield lake
-    for namespace in set(lake.tables.list_namespaces()) - before:
-        for table in lake.tables.list_tables(namespace):
+    for namespace in lake.tables.list_namespaces():
+        for table in set(lake.tables.list_tables(namespace)) - before:
             lake.tables.drop_table(table)
-        lake.tables.drop_namespace(namespace)
 
 
 @pytest.mark.parametrize("name", ON_SPARK)

@@ -15,7 +15,8 @@ def configured_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets a test call telemetry.configure() and undoes it."""
     logger = logging.getLogger("floe")
     handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
-    monkeypatch.setattr(telemetry, "_log", telemetry._log)
+    for name in ("_log", "_own_level", "_failure_level"):
+        monkeypatch.setattr(telemetry, name, getattr(telemetry, name))
     yield
     logger.handlers[:] = handlers
     logger.setLevel(level)

@@ -1,8 +1,8 @@
 """Retries with backoff, behind a circuit breaker, for a server that is briefly unavailable.
 
-The breaker is closed while the server answers. When `threshold` calls in a row have failed in all their attempts, it
-opens: calls fail at once without being sent. After `max_wait_seconds` it is half-open and lets one trial call through,
-whose outcome closes it or opens it again. Thread-safe.
+The breaker is closed while the server answers. When `threshold` calls in a row went unanswered in all their attempts,
+it opens: calls fail at once without being sent. After `max_wait_seconds` it is half-open and lets one trial call
+through, whose outcome closes it or opens it again. Thread-safe.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Retry:
 
         Args:
             settle: Resolves the outcome of a failed attempt, which may have taken effect. Called before each retry, and
-                once more after the last attempt; its result, if not None, is returned.
+                once more at the end if an attempt failed transiently; its result, if not None, is returned.
             may_repeat: Which transient failures are retried; by default all of them.
         """
         with self.breaker.guard():

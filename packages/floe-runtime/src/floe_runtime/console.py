@@ -269,7 +269,7 @@ class UpkeepLine:
 
 
 def plan_lines(plan: TablePlan, only: Collection[Step]) -> Iterator[RenderableType]:
-    """The planned steps of a table and its current state; no lines if nothing is planned or skipped."""
+    """The planned steps of a table and its current state; no lines if nothing is planned, skipped or kept."""
     if plan.steps:
         facts = plan.facts
         state = [

@@ -38,7 +38,8 @@ def contract_schema() -> dict[str, Any]:
     """The schema of `.floe/compiled.json`."""
     schema = CompiledArtifacts.model_json_schema(mode="serialization")
     # Of the docstring, only the prose: the attributes have descriptions of their own, and the example is Python.
-    schema["description"] = schema["description"].partition("\n\nAttributes:")[0]
+    if "description" in schema:  # not under python -OO
+        schema["description"] = schema["description"].partition("\n\nAttributes:")[0]
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
 

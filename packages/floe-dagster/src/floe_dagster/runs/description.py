@@ -93,7 +93,7 @@ def describe(
         if value
     }
     seconds = {**result.seconds, "describing": time.perf_counter() - began}
-    for moment in ("pending", "committed"):  # timestamps, not durations
+    for moment in ("pending", "committed"):  # they mark the start and the end
         seconds.pop(moment, None)
     described["floe/seconds"] = MetadataValue.json({name: round(duration, 3) for name, duration in seconds.items()})
     return described

@@ -81,7 +81,7 @@ def health(
     refused = [state.table for state in examined if state.refused]
     problems = [
         *([f"{', '.join(unread)} cannot be read"] if unread else []),
-        *([f"{', '.join(refused)} cannot be maintained: its maintenance settings are invalid"] if refused else []),
+        *([f"{', '.join(refused)} cannot be maintained: invalid maintenance settings"] if refused else []),
     ]
     here = "".join(f" {option} {value}" for option, value in (("--project", project), ("--env", environment)) if value)
     if as_json:
