@@ -17,7 +17,7 @@ from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import PartitionTransform
 from floe_iceberg import Lake
-from floe_iceberg.schema.changes import RenameColumn
+from floe_iceberg.schema.changes import AddColumn, DropColumn, RenameColumn
 from floe_spark.writing import commits
 
 Act = Callable[[str | None], object]
@@ -100,6 +100,23 @@ def test_a_table_that_is_created_again_while_spark_merges_is_a_conflict(
     with pytest.raises(ConcurrencyConflictError, match="was dropped and created again"):
         lake.write(rows(lake), table, **WRITES["upsert"])
     assert [row.note for row in lake.read(table).collect()] == ["theirs"]
+
+
+@pytest.mark.parametrize("name", ["append", "filter", "upsert"])
+def test_a_column_that_is_replaced_while_spark_writes_is_a_conflict(
+    lake: Lake, table: TableIdentifier, tmp_path: Path, name: str
+) -> None:
+    """The schema changes without a snapshot: the rows would be there, and their values NULL."""
+
+    def replace() -> None:
+        lake.tables.evolve_schema(table, DropColumn("note"), allow_incompatible_changes=True)
+        lake.tables.evolve_schema(table, AddColumn("note", pa.string()))
+
+    lake.write(rows(lake), table, mode="append")
+    with pytest.raises(ConcurrencyConflictError, match="nothing was written"):
+        lake.write(while_a_task_runs(rows(lake, 2), tmp_path, replace), table, **WRITES[name])
+    assert lake.read(table).count() == 3
+    assert list(lake.tables.load_table(table).refs()) == ["main"]
 
 
 @pytest.mark.parametrize("name", ["append", "upsert"])

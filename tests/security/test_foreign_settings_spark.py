@@ -236,6 +236,14 @@ def test_what_servers_send_is_not_refused(settings: dict[str, str]) -> None:
         ("parquet.crypto.factory.class", True),
         ("io.compression.codecs", True),
         ("fs.s3a.impl", True),
+        (" fs.s3a.impl", True),
+        ("fs.s3a.impl ", True),
+        ("\x01parquet.crypto.factory.class\t", True),
+        ("fs.s3a.impl.disable.cache", True),
+        ("fs.s3a.endpoint", True),
+        ("fs.s3a.custom.signers", True),
+        ("dfs.client.failover.proxy.provider.x", True),
+        ("", True),
         ("mapreduce.job.reduce.class", True),
         ("write.location-provider.impl", True),
         ("encryption.kms-impl", True),
@@ -243,6 +251,13 @@ def test_what_servers_send_is_not_refused(settings: dict[str, str]) -> None:
 )
 def test_properties_that_mean_nothing_to_java_do_not_keep_spark_from_a_table(key: str, refused: bool) -> None:
     assert table_refusals({key: "x"}) == ([key] if refused else [])
+
+
+@pytest.mark.parametrize(
+    "key", [" uri", "io-impl ", "table-override. fs.file.impl", "table-default.fs.file.impl\n", "\tx"]
+)
+def test_a_setting_of_a_server_whose_name_java_would_trim_is_refused(key: str) -> None:
+    assert java_refusals({key: "x"}, OWN) == [key]
 
 
 def _constants(lake: Lake, name: str) -> list[str]:

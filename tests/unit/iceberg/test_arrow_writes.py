@@ -24,7 +24,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeS
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, PartitionTransformType
 from floe_iceberg import IcebergTableManager, IcebergTableManagerConfig
-from floe_iceberg.schema.changes import AddColumn
+from floe_iceberg.schema.changes import AddColumn, DropColumn, MakeRequired
 from floe_iceberg.writing import staging, upserts
 
 T = TableIdentifier.from_string("bronze.events")
@@ -227,6 +227,55 @@ def test_an_overwrite_whose_table_changed_its_layout_meanwhile_is_a_conflict(
     with pytest.raises(SchemaEvolutionError, match="ours: the table has long, the data has string"):
         manager.write_data(T, events(0, ours="mine"), mode="overwrite", slice=one_day(0))
     assert len(manager.scan(T).to_arrow()) == 10
+
+
+def replace_column(manager: IcebergTableManager) -> None:
+    """Drop a column and add another one with its name: a change of the schema without a snapshot."""
+    manager.evolve_schema(T, DropColumn("note"), allow_incompatible_changes=True)
+    manager.evolve_schema(T, AddColumn("note", pa.string()))
+
+
+def test_values_are_kept_when_their_column_is_replaced_and_no_snapshot_shows_it(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.write_data(T, pa.table({"id": [1], "note": ["a"]}), mode="append")
+    _Meanwhile(manager, monkeypatch, lambda: replace_column(manager))
+    manager.write_data(T, pa.table({"id": [2], "note": ["b"]}).to_reader(), mode="append")
+    found = manager.scan(T).to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": 1, "note": None}, {"id": 2, "note": "b"}]
+
+
+def test_rows_are_not_replaced_when_a_column_is_replaced_and_no_snapshot_shows_it(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.write_data(T, pa.table({"id": [1], "note": ["a"]}), mode="append")
+    _Meanwhile(manager, monkeypatch, lambda: replace_column(manager))
+    with pytest.raises(ConcurrencyConflictError, match="changed the layout"):
+        manager.write_data(T, pa.table({"id": [1], "note": ["b"]}), mode="upsert", keys=["id"])
+    assert len(manager.list_snapshots(T)) == 1
+
+
+def test_a_column_that_became_required_takes_no_null(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.write_data(T, pa.table({"id": [1], "note": ["a"]}), mode="append")
+    _Meanwhile(
+        manager, monkeypatch, lambda: manager.evolve_schema(T, MakeRequired("note"), allow_incompatible_changes=True)
+    )
+    rows = pa.table({"id": [2], "note": pa.array([None], pa.string())})
+    with pytest.raises(FloeStorageError, match="note"):
+        manager.write_data(T, rows, mode="append", evolve=False)
+    assert manager.scan(T).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("retries", ["9" * 5000, "²", "many"], ids=["too large", "a digit of another kind", "a word"])
+def test_a_number_of_retries_that_is_none_is_not_used(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch, retries: str
+) -> None:
+    manager.write_data(T, events(0), mode="append", properties={"commit.retry.num-retries": retries})
+    _Meanwhile(manager, monkeypatch, lambda: manager.write_data(T, events(1), mode="append"))
+    manager.write_data(T, events(2), mode="append")
+    assert len(manager.scan(T).to_arrow()) == 15
 
 
 def test_who_loses_the_race_to_create_a_table_adds_to_it(

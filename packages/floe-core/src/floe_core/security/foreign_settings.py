@@ -172,6 +172,8 @@ def java_refusals(sent: Mapping[str, Any], own: OwnSettings, *, vended: Collecti
 
 
 def _is_harmless_to_java(key: str, value: Any, own: OwnSettings, *, vended: Collection[str] = ()) -> bool:
+    if not _is_trimmed(key):
+        return False
     for prefix in ("table-default.", "table-override.", "view-default.", "view-override."):
         if key.startswith(prefix):
             return not table_refusals({key.removeprefix(prefix): value})
@@ -276,7 +278,16 @@ _OF_PARQUET = re.compile(
 # The first words of properties that the Java code of Iceberg, Parquet or Hadoop reads: Iceberg's Parquet writers copy
 # all properties of a table into Hadoop's settings.
 _TABLE_WORDS = frozenset(["encryption", "hadoop", "io", "parquet", "write"])
-_HADOOPS_WORDS = frozenset(["dfs", "fs", "hive", "ipc", "java", "javax", "mapred", "mapreduce", "net", "org", "yarn"])
+_HADOOPS_WORDS = frozenset(["hive", "java", "javax", "mapred", "mapreduce", "net", "org", "yarn"])
+
+
+# Settings of Hadoop's file systems: classes, addresses and credentials.
+_FILE_SYSTEM_WORDS = frozenset(["dfs", "fs", "ipc"])
+
+
+def _is_trimmed(key: str) -> bool:
+    """Hadoop trims the names of settings as Java does: ` fs.s3a.impl` would become another name there."""
+    return bool(key) and key[0] > " " and key[-1] > " "
 
 
 def table_refusals(properties: Mapping[str, Any]) -> list[str]:
@@ -288,6 +299,8 @@ def _is_harmless_table_property(key: str) -> bool:
     if key == PYTHON_LOCATION_PROVIDER or _OF_A_COLUMN.fullmatch(key):  # Java ignores the first one
         return True
     word = re.split(r"[^a-z0-9]", key.lower(), maxsplit=1)[0]
+    if not _is_trimmed(key) or word in _FILE_SYSTEM_WORDS:
+        return False
     if word == "write" and not key.lower().startswith("write."):  # Iceberg ignores Athena's write_compression
         return True
     if _CLASS.search(key) and word in _TABLE_WORDS | _HADOOPS_WORDS | _ENGINES_WORDS - {"py"}:

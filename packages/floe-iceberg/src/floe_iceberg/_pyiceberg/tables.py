@@ -6,7 +6,13 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    TableRequirement,
+    TableUpdate,
+)
 from pyiceberg.table.update.schema import UpdateSchema
 
 from floe_core.engines import require_members
@@ -62,10 +68,19 @@ class SingleAttemptTransaction(Transaction):
         return self._computed[2]
 
     def commit_transaction(self) -> Table:
-        requirements = (*self._requirements, AssertTableUUID(uuid=self.table_metadata.table_uuid))
+        base = self._table.metadata
+        # Files are staged for the schema and the partition spec of the base: another writer may change both without a
+        # snapshot, so that the asserted head is unchanged.
+        own: tuple[TableRequirement, ...] = (
+            AssertTableUUID(uuid=base.table_uuid),
+            AssertCurrentSchemaId(current_schema_id=base.current_schema_id),
+            AssertDefaultSpecId(default_spec_id=base.default_spec_id),
+        )
+        staged = {type(requirement) for requirement in self._requirements}
+        requirements = (*self._requirements, *(requirement for requirement in own if type(requirement) not in staged))
         try:
             # The timestamp is set here, independent of the catalog.
-            updates = stamped(self._updates, self._table.metadata)
+            updates = stamped(self._updates, base)
             self._table._do_commit(updates=updates, requirements=requirements)
         except ValueError as exc:
             # A concurrent commit to another branch: the asserted head is unchanged, but the sequence number is taken.

@@ -7,6 +7,7 @@ moves the target there; if the target has moved since, it makes a snapshot of th
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
 )
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.schema import Schema, index_by_id, index_by_name
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -36,6 +37,7 @@ from floe_core.errors import (
     FloeStorageError,
     TableNotFoundError,
 )
+from floe_core.identifiers import TableIdentifier
 from floe_core.models import CommitStrategy, StorageErrorDetail, WriteMode
 from floe_core.observability import Operation
 from floe_core.security import redact
@@ -111,7 +113,7 @@ class StagedBranch:
 
     name: str
     base: Snapshot
-    spec_id: int  # the partition spec of the table when the write began
+    metadata: TableMetadata  # of the table when the write began: its files fit this schema and partition spec
     files: Callable[[Table], tuple[Staged, Replacement]]  # the files it adds and replaces; raises on a conflict
 
 
@@ -262,6 +264,8 @@ class Commit:
     def _add_snapshot(self, transaction: Transaction, table: Table | None) -> int:
         """Add the snapshot to the transaction; returns its id."""
         staged = self.staged
+        if self.branch is not None and table is not None:
+            _refuse_changed_columns(self.branch, table, self.request.identifier)
         if staged is None:
             if self.branch is None or table is None:
                 raise AssertionError("a commit has staged files, or a branch of a table")
@@ -293,7 +297,10 @@ class Commit:
                 f"another process removed the staging branch {branch.name!r} of '{self.request.identifier}' during the "
                 f"write; nothing was written: run it again"
             )
-        if self.request.mode is WriteMode.OVERWRITE and table.metadata.default_spec_id != branch.spec_id:
+        if (
+            self.request.mode is WriteMode.OVERWRITE
+            and table.metadata.default_spec_id != branch.metadata.default_spec_id
+        ):
             raise ConcurrencyConflictError(
                 f"another writer changed the partitioning of '{self.request.identifier}' during this write; nothing "
                 f"was written: run it again"
@@ -347,7 +354,7 @@ def _pause(number: int, failure: Exception) -> float:
 
 def _attempts(table: Table | None) -> int:
     retries = table.properties.get(TableProperties.COMMIT_NUM_RETRIES, "") if table is not None else ""
-    return int(retries) + 1 if retries.isdecimal() else backoff.ATTEMPTS
+    return int(retries) + 1 if re.fullmatch("[0-9]{1,9}", retries) else backoff.ATTEMPTS
 
 
 def _is_retryable(exc: Exception) -> bool:
@@ -357,14 +364,30 @@ def _is_retryable(exc: Exception) -> bool:
 
 
 def _is_compatible(staged: TableMetadata, now: TableMetadata) -> bool:
-    """Do files staged for `staged` fit `now`: the same location, partition spec and field ids?"""
-    ids = index_by_name(now.schema())
+    """Do files staged for `staged` fit `now`: the same location and partition spec, and a schema that they fit?"""
     return (
         staged.location == now.location
         and staged.default_spec_id == now.default_spec_id
         and staged.spec() == now.spec()
-        and all(ids.get(name) == field_id for name, field_id in index_by_name(staged.schema()).items())
+        and _fits_schema(staged.schema(), now.schema())
     )
+
+
+def _fits_schema(staged: Schema, now: Schema) -> bool:
+    """Do files written for `staged` fit `now`: the same field ids, and no field that became required?"""
+    ids, before = index_by_name(now), index_by_id(staged)
+    return all(ids.get(name) == field_id for name, field_id in index_by_name(staged).items()) and not any(
+        field.required and (field_id not in before or not before[field_id].required)
+        for field_id, field in index_by_id(now).items()
+    )
+
+
+def _refuse_changed_columns(branch: StagedBranch, table: Table, identifier: TableIdentifier) -> None:
+    """Refuse to publish files whose columns another writer has replaced: readers would see NULL in their place."""
+    if not _fits_schema(branch.metadata.schema(), table.schema()):
+        raise ConcurrencyConflictError(
+            f"another writer changed the columns of '{identifier}' during this write; nothing was written: run it again"
+        )
 
 
 def _restaged(staged: Staged, transaction: Transaction, table: Table) -> Staged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ _NUMBERS = (
     "write.parquet.dict-size-bytes",
     "commit.manifest.target-size-bytes",
 )
-_MIN_COUNT_TO_MERGE = "commit.manifest.min-count-to-merge"
+_FROM_ZERO = ("commit.manifest.min-count-to-merge", "write.metadata.previous-versions-max")
 _LEVEL = "write.parquet.compression-level"
 _CODECS = ("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "uncompressed", "none")
 MERGE_ENABLED = "commit.manifest-merge.enabled"
@@ -38,12 +39,12 @@ MERGE_ENABLED = "commit.manifest-merge.enabled"
 
 def check_properties(properties: Mapping[str, str], identifier: TableIdentifier | None = None) -> None:
     """Refuse values that the engines cannot use; they would fail while writing files, without naming the property."""
-    for name in (*_NUMBERS, _MIN_COUNT_TO_MERGE):
-        value, minimum = properties.get(name, "1"), 0 if name == _MIN_COUNT_TO_MERGE else 1
-        if not value.isascii() or not value.isdecimal() or int(value) < minimum:
+    for name in (*_NUMBERS, *_FROM_ZERO):
+        value, minimum = properties.get(name, "1"), 0 if name in _FROM_ZERO else 1
+        if not re.fullmatch("[0-9]{1,18}", value) or int(value) < minimum:
             raise _unusable(name, value, f"a whole number of at least {minimum}", identifier)
     level = properties.get(_LEVEL, "")
-    if level and not level.removeprefix("-").isdecimal():
+    if level and not re.fullmatch("-?[0-9]{1,9}", level):
         raise _unusable(_LEVEL, level, "a whole number", identifier)
     codec = properties.get(TableProperties.PARQUET_COMPRESSION, "zstd")
     if codec.lower() not in _CODECS:
@@ -57,7 +58,7 @@ def _unusable(name: str, value: str, needed: str, identifier: TableIdentifier | 
     remedy = f"ALTER TABLE {identifier} SET TBLPROPERTIES ('{name}' = '…')" if identifier else "leave it out"
     of = f" of '{identifier}'" if identifier else ""
     return ConfigurationError(
-        f"table property {name}{of} is {value!r}; it must be {needed}. Nothing was written; change it: {remedy}"
+        f"table property {name}{of} is {value[:40]!r}; it must be {needed}. Nothing was written; change it: {remedy}"
     )
 
 

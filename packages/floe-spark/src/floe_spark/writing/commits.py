@@ -148,16 +148,14 @@ class Commit:
                 if not commit.published:
                     self._drop(branch)
             self._pause(number)
-        raise AssertionError("the loop ends by itself")
+        raise AssertionError("the loop returns or raises")
 
     def _commit_of(self, branch: str, head: Snapshot, finder: FinderOf | None) -> commits.Commit:
         """The commit that publishes a staged branch."""
         table = self.table
         if table is None:
             raise AssertionError("a branch has a table")
-        staged = StagedBranch(
-            branch, head, table.metadata.default_spec_id, lambda now: self._files(now, branch, head, finder)
-        )
+        staged = StagedBranch(branch, head, table.metadata, lambda now: self._files(now, branch, head, finder))
         return commits.Commit(self.tables, self.request, None, self.request.summary, self.op, branch=staged)
 
     def _run_on_target(self, act: Act) -> Committed:
@@ -184,7 +182,7 @@ class Commit:
                 if not _lost_race(error) or number >= self._attempts(1):
                     raise _caused(error, failure)
             self._pause(number)
-        raise AssertionError("the loop ends by itself")
+        raise AssertionError("the loop returns or raises")
 
     def _mark(self) -> None:
         """Set the marks of a write to a table without a snapshot, whose rows are not published by the control plane."""
@@ -227,7 +225,7 @@ class Commit:
                 if not mistaken and (not _lost_race(error) or number >= self._attempts(_ATTEMPTS_MORE)):
                     raise _caused(error, failure)
             self._pause(number)
-        raise AssertionError("the loop ends by itself")
+        raise AssertionError("the loop returns or raises")
 
     def _unanswered(self, failure: Exception, ended: str | None) -> FloeStorageError:
         """The error for a staged write that got no answer; nothing of it can reach the target."""
