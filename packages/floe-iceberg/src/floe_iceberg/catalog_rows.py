@@ -15,7 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from floe_iceberg._pyiceberg.sql_catalog import file_io_of
 
-__all__ = ["RowName", "load_previous", "load_row", "table_rows", "tables_by_catalog"]
+__all__ = ["RowName", "load_previous", "load_row", "previous_locations", "table_rows", "tables_by_catalog"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,13 @@ def table_rows(catalog: SqlCatalog) -> dict[RowName, str]:
             RowName((*namespace.split("."), name), None if owner == catalog.name else owner): metadata or ""
             for owner, namespace, name, metadata in found
         }
+
+
+def previous_locations(catalog: SqlCatalog) -> set[str]:
+    """The metadata files that rows of the database name as the version before their newest one."""
+    with Session(catalog.engine) as session:
+        found = session.scalars(select(IcebergTables.previous_metadata_location))
+        return {location for location in found if location}
 
 
 def tables_by_catalog(catalog: SqlCatalog) -> dict[str, int]:

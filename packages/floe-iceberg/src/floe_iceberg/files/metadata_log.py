@@ -16,9 +16,10 @@ from pyiceberg.utils.properties import property_as_bool
 
 from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg.catalog_rows import load_row, table_rows
+from floe_iceberg.catalog_rows import load_row, previous_locations, table_rows
 from floe_iceberg.files.containment import file_keys
 from floe_iceberg.files.ownership import is_metadata_file
+from floe_iceberg.files.purge import is_shared
 from floe_iceberg.files.table_age import CREATED, is_witness
 
 __all__ = ["DELETE_AFTER_COMMIT", "deletable", "dropped_from_log", "refuse_foreign_log", "why_kept"]
@@ -31,21 +32,29 @@ def _deletes_metadata(metadata: TableMetadata, *, by_default: bool) -> bool:
 
 
 def dropped_from_log(base: TableMetadata, metadata: TableMetadata) -> set[str]:
-    """The metadata files that a commit removed from the log and that are to be deleted."""
-    if not _deletes_metadata(metadata, by_default=CREATED in metadata.properties):
+    """The metadata files that a commit removed from the start of the log and that are to be deleted.
+
+    None if `base` is not what was committed on: the handle of a writer may be older, or of a table registered since.
+    """
+    if is_shared(metadata.properties) or not _deletes_metadata(metadata, by_default=CREATED in metadata.properties):
         return set()
-    return {entry.metadata_file for entry in base.metadata_log} - {
-        entry.metadata_file for entry in metadata.metadata_log
-    }
+    before = [entry.metadata_file for entry in base.metadata_log]
+    kept = [entry.metadata_file for entry in metadata.metadata_log[:-1]]
+    dropped = before[: len(before) - len(kept)]
+    follows = metadata.metadata_log and metadata.metadata_log[-1].timestamp_ms == base.last_updated_ms
+    return set(dropped) - set(kept) if follows and before == [*dropped, *kept] else set()
 
 
-def deletable(catalog: SqlCatalog, metadata: TableMetadata, files: Iterable[str]) -> set[str]:
+def deletable(catalog: SqlCatalog, metadata: TableMetadata, files: Iterable[str], *, newest: str | None) -> set[str]:
     """The files that are certainly the table's own metadata, and that no row of the database references.
 
     The first one stays if nothing else shows when the table began.
+
+    Args:
+        newest: The file of `metadata`, if it is known: the row that names it is that of the table itself.
     """
     own = {path for path in files if is_metadata_file(path, metadata) and not is_witness(path, metadata)}
-    return own - _referenced(catalog, own)
+    return own - _referenced(catalog, own, except_row_of=newest)
 
 
 def why_kept(path: str, metadata: TableMetadata) -> str:
@@ -55,22 +64,29 @@ def why_kept(path: str, metadata: TableMetadata) -> str:
     return "it is not certain that it is the table's own earlier metadata"
 
 
-def _referenced(catalog: SqlCatalog, files: set[str]) -> set[str]:
-    """Files that are the newest metadata of a row, or in the log of another table in the same folder."""
+def _referenced(catalog: SqlCatalog, files: set[str], *, except_row_of: str | None) -> set[str]:
+    """Files that a row names as its newest or previous metadata, or that are in the log of another row.
+
+    The logs are read of rows whose newest metadata is in the same folder, or is not in the default folder of its own
+    table: a registered copy keeps the log of the original when its metadata goes elsewhere.
+    """
     keys = file_keys(files)
     folders = {key.rpartition("/")[0] for key in keys}
     rows = table_rows(catalog)
-    newest = file_keys({location for location in rows.values() if location})
-    used = keys.keys() & newest.keys()
-    near = {path for key, paths in newest.items() if key.rpartition("/")[0] in folders for path in paths}
-    beside = [row for row, location in rows.items() if location in near]
-    if len(beside) > 1:  # one is the table itself
-        for row in beside:
-            try:
-                log = load_row(catalog, row).metadata.metadata_log
-            except Exception:  # noqa: BLE001 - its references are unknown, so nothing is deleted
-                return files
-            used |= keys.keys() & file_keys(entry.metadata_file for entry in log).keys()
+    named = file_keys({*filter(None, rows.values()), *previous_locations(catalog)})
+    used = keys.keys() & named.keys()
+    folder_of = {path: key.rpartition("/")[0] for key, paths in named.items() for path in paths}
+    for row, location in rows.items():
+        if not location or location == except_row_of:
+            continue
+        folder = folder_of[location]
+        if folder not in folders and folder.endswith(f"/{row.name[-1]}/metadata"):
+            continue
+        try:
+            log = load_row(catalog, row).metadata.metadata_log
+        except Exception:  # noqa: BLE001 - its references are unknown, so nothing is deleted
+            return files
+        used |= keys.keys() & file_keys(entry.metadata_file for entry in log).keys()
     return {path for key in used for path in keys[key]}
 
 
@@ -85,10 +101,8 @@ def refuse_foreign_log(table: Table, identifier: TableIdentifier) -> None:
     log = [entry.metadata_file for entry in metadata.metadata_log]
     foreign = [path for path in log if not is_metadata_file(path, metadata)]
     if isinstance(table.catalog, SqlCatalog) and not foreign:
-        keys = file_keys(set(log))
-        newest = {location for location in table_rows(table.catalog).values() if location}
-        others = file_keys(newest).keys() & keys.keys()
-        foreign = [path for key in others for path in keys[key]]
+        # The last entry is the previous version that the table's own row names.
+        foreign = sorted(_referenced(table.catalog, set(log[:-1]), except_row_of=table.metadata_location))
     if foreign:
         raise FloeStorageError(
             f"'{identifier}' has {DELETE_AFTER_COMMIT}=true, and its metadata log names {foreign[0]}, which is not an "

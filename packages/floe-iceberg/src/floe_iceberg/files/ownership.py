@@ -180,8 +180,14 @@ class Belongings:
 
 def is_metadata_file(path: str, metadata: TableMetadata) -> bool:
     """Is it certainly one of the table's own metadata files, by its folder and name?"""
-    within = any(is_inside(path, folder) and _is_really_inside(path, folder) for folder in metadata_folders(metadata))
-    return within and not _CUT_OFF.match(path) and is_metadata_name(path.rpartition("/")[2])
+    within = any(is_inside(path, folder) for folder in metadata_folders(metadata))
+    # From the location on: the metadata folder itself may be a link.
+    return (
+        within
+        and _is_really_inside(path, metadata.location)
+        and not _CUT_OFF.match(path)
+        and is_metadata_name(path.rpartition("/")[2])
+    )
 
 
 def _is_really_inside(path: str, folder: str, resolved: dict[str, str] | None = None) -> bool:

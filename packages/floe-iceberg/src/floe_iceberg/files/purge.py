@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
@@ -32,14 +32,14 @@ GC_ENABLED = "gc.enabled"
 _REPORTED = 20  # files of one table in the log
 
 
-def is_shared(table: Table) -> bool:
+def is_shared(properties: Mapping[str, str]) -> bool:
     """Does gc.enabled mark files of the table as possibly shared with another one?"""
-    return table.properties.get(GC_ENABLED, "true").strip().lower() != "true"  # as Iceberg reads it
+    return properties.get(GC_ENABLED, "true").strip().lower() != "true"  # as Iceberg reads it
 
 
 def refuse_shared(table: Table, identifier: TableIdentifier) -> None:
     """Refuse gc.enabled=false, Iceberg's mark that files of this table may belong to another one too."""
-    if is_shared(table):
+    if is_shared(table.properties):
         raise FloeStorageError(
             f"table '{identifier}' has {GC_ENABLED}={table.properties[GC_ENABLED]}: its files may be shared with "
             f"another table, so nothing was dropped or deleted. Drop it without purge, or set {GC_ENABLED} to true if "

@@ -20,8 +20,9 @@ from floe_iceberg.files.writer_files import is_metadata_name
 
 __all__ = ["CREATED", "Beginning", "beginning", "is_witness", "record_of_beginning"]
 
-# Set by Floe on the tables that it creates, and with the first lease on others; in milliseconds since 1970.
+# In milliseconds since 1970: set by Floe on the tables that it creates, and with the first lease on others.
 CREATED = "floe.created-ms"
+_BEGAN = "floe.began-ms"
 # At most this many metadata files are read to find one of the table's own.
 _READ = 10
 _LATEST_MS = 253_402_300_799_000  # the end of the calendar: a property can have any value
@@ -81,7 +82,7 @@ def record_of_beginning(table: Table, identifier: TableIdentifier) -> dict[str, 
                 files[f"{folder.rstrip('/')}/{path[len(place) :].lstrip('/')}"] = file.modified
     except (FloeError, OSError):  # the step that needs it reports the error
         return {}
-    return {CREATED: str(max(0, int(beginning(table, files).moment.timestamp() * 1000)))}
+    return {_BEGAN: str(max(0, int(beginning(table, files).moment.timestamp() * 1000)))}
 
 
 def is_witness(path: str, metadata: TableMetadata) -> bool:
@@ -90,8 +91,8 @@ def is_witness(path: str, metadata: TableMetadata) -> bool:
 
 
 def _created_ms(metadata: TableMetadata) -> int | None:
-    recorded = metadata.properties.get(CREATED, "")
-    return min(int(recorded), _LATEST_MS) if _MOMENT.fullmatch(recorded) else None
+    recorded = (metadata.properties.get(name, "") for name in (CREATED, _BEGAN))
+    return next((min(int(moment), _LATEST_MS) for moment in recorded if _MOMENT.fullmatch(moment)), None)
 
 
 def _uuid_in(table: Table, address: str) -> object:

@@ -147,7 +147,7 @@ def look(table: Table, policy: MaintenancePolicy, *, now: datetime, known: Table
         "expiring": expiring(metadata, older_than_ms=older_than_ms, keep_last=policy.expire.keep_last, now_ms=now_ms),
         "held_by": None,
         "has_statistics": metadata.current_snapshot_id in {file.snapshot_id for file in metadata.statistics},
-        "shares_files": is_shared(table),
+        "shares_files": is_shared(table.properties),
         "disorder": disorder(metadata),
         "stamped_ahead": _moment(latest_ms(metadata)) if latest_ms(metadata) - now_ms > GRACE_MS else None,
     }

@@ -117,7 +117,7 @@ def plan_table(
         neighbours.refuse_unknown(identifier)
 
     for step in (step for step in Step if step in only):
-        if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table):
+        if step in (Step.EXPIRE, Step.ORPHANS) and is_shared(table.properties):
             setting = f"{GC_ENABLED}={table.properties[GC_ENABLED]}"
             skipped.append((step, f"the table has {setting}: its files may be shared with another table"))
         elif step is Step.STATISTICS and policy.statistics and not _is_countable(table):
