@@ -154,7 +154,7 @@ class Maintenance:
     def plan(
         self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
     ) -> Iterator[TablePlan | TableOutcome]:
-        """What would be done; nothing is. A table that cannot be planned is an outcome that says why."""
+        """Plan each table without changing anything. A table that cannot be planned yields an outcome with the reason."""
         for identifier in identifiers:
             yield self._planned(identifier, only)
 
@@ -188,7 +188,7 @@ class Maintenance:
     def run(
         self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
     ) -> Iterator[TableOutcome]:
-        """Do it, a table at a time. Whoever was interrupted runs it again: what is done needs nothing any more."""
+        """Maintain one table after the other. If interrupted, run it again; finished steps are not repeated."""
         for identifier in identifiers:
             yield self._maintained(identifier, only)
 
@@ -299,8 +299,8 @@ class Maintenance:
         reports: list[Report],
     ) -> None:
         details = {"reason": planned.reason, "policy": policy.model_dump(mode="json")}
-        self._recorder.write(str(identifier), planned.step, "began", **details)  # type: ignore[arg-type]
         try:
+            self._recorder.write(str(identifier), planned.step, "began", **details)  # type: ignore[arg-type]
             reports.append(self._run_step(identifier, planned.step, policy, table))
         except BaseException as exc:
             self._recorder.write(
