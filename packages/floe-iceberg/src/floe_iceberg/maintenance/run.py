@@ -154,7 +154,7 @@ class Maintenance:
     def plan(
         self, identifiers: Sequence[TableIdentifier], only: Collection[Step] = tuple(Step)
     ) -> Iterator[TablePlan | TableOutcome]:
-        """Plan each table without changing anything. A table that cannot be planned yields an outcome with the reason."""
+        """Plan each table without changing anything; one that cannot be planned yields an outcome with the reason."""
         for identifier in identifiers:
             yield self._planned(identifier, only)
 
