@@ -243,7 +243,6 @@ def test_what_servers_send_is_not_refused(settings: dict[str, str]) -> None:
         ("fs.s3a.endpoint", True),
         ("fs.s3a.custom.signers", True),
         ("dfs.client.failover.proxy.provider.x", True),
-        ("", True),
         ("mapreduce.job.reduce.class", True),
         ("write.location-provider.impl", True),
         ("encryption.kms-impl", True),

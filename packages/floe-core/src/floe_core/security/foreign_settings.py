@@ -287,7 +287,7 @@ _FILE_SYSTEM_WORDS = frozenset(["dfs", "fs", "ipc"])
 
 def _is_trimmed(key: str) -> bool:
     """Hadoop trims the names of settings as Java does: ` fs.s3a.impl` would become another name there."""
-    return bool(key) and key[0] > " " and key[-1] > " "
+    return not key or (key[0] > " " and key[-1] > " ")
 
 
 def table_refusals(properties: Mapping[str, Any]) -> list[str]:
