@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table import Table
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -423,6 +424,28 @@ def test_two_attempts_of_one_write_at_once_are_not_taken_for_one(lake: Lake, tab
     outcome = _write_at_once(attempt, attempt)
     twice = lake.read(table).count() == 21
     assert any(isinstance(one, CommitStateUnknownError) for one in outcome) is twice
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_publication_that_is_sent_again_keeps_the_files_of_its_snapshot(
+    lake: Lake, table: TableIdentifier, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Another writer changed the table between its load and the commit, but not the head of the target."""
+    lake.write(lake.spark.range(1), table, mode="append")
+    sent: list[Transaction] = []
+
+    def refuse_first(transaction: Transaction) -> None:
+        sent.append(transaction)
+        if len(sent) == 1:
+            raise CommitFailedException("another branch was created at the same moment")
+        transaction.commit_transaction()
+
+    monkeypatch.setattr("floe_iceberg.writing.commits._send", refuse_first)
+    lake.write(lake.spark.range(10), table, mode=mode)
+    assert len(sent) == 2
+    expected = 11 if mode == "append" else 10
+    assert lake.tables.scan(table).to_arrow().num_rows == expected
+    assert lake.read(table).count() == expected
 
 
 class _Overtaken(IcebergTableManager):

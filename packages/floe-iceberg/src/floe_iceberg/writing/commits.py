@@ -183,8 +183,9 @@ class Commit:
                 raise self._retries_exhausted(failure, retries=number - 1) from failure
             present = self._ensure_same(first, resolved.table, in_doubt=doubtful > 0 and sent)
             if present is not None:  # otherwise send the same request again: it asserts that there is no table
-                # Not after a creation: a server that accepts two at once may have kept the one it refused.
-                if isinstance(failure, _CONFLICT) and table is not None:
+                # Not after a creation: a server that accepts two at once may have kept the one it refused. And not a
+                # snapshot that Spark staged: the next attempt may publish it.
+                if isinstance(failure, _CONFLICT) and table is not None and self.staged is not None:
                     made = transaction.table_metadata.snapshots
                     refused += [snapshot for snapshot in made if snapshot.snapshot_id == snapshot_id]
                 table = present
@@ -215,7 +216,7 @@ class Commit:
         snapshot = table.snapshot_by_id(snapshot_id)
         if snapshot is None:
             raise commit_outcome.unknown(self.request, self.tables)
-        clean(refused, table.io)
+        clean([attempt for attempt in refused if table.snapshot_by_id(attempt.snapshot_id) is None], table.io)
         if created:  # PyIceberg does not scan a staged table
             table = Table(table.name(), table.metadata, table.metadata_location, table.io, table.catalog)
         return WriteResult(snapshot_info(snapshot), table, change, created=created)
