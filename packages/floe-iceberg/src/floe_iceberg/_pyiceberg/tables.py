@@ -10,6 +10,7 @@ from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertTableUUID,
+    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -49,6 +50,24 @@ def resulting_schema(update: UpdateSchema) -> Schema:
     return update._apply()
 
 
+def _with_retention(update: TableUpdate, base: TableMetadata) -> TableUpdate:
+    """Moving a branch keeps its retention, which PyIceberg's snapshot producers reset."""
+    ref = base.refs.get(update.ref_name) if isinstance(update, SetSnapshotRefUpdate) else None
+    if ref is None or not isinstance(update, SetSnapshotRefUpdate):
+        return update
+    given = (update.max_ref_age_ms, update.max_snapshot_age_ms, update.min_snapshots_to_keep)
+    if any(value is not None for value in given):
+        return update
+    return SetSnapshotRefUpdate(
+        ref_name=update.ref_name,
+        type=update.type,
+        snapshot_id=update.snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep,
+    )
+
+
 class SingleAttemptTransaction(Transaction):
     """A transaction that is sent once: the caller decides about retries and clean-up."""
 
@@ -80,7 +99,7 @@ class SingleAttemptTransaction(Transaction):
         requirements = (*self._requirements, *(requirement for requirement in own if type(requirement) not in staged))
         try:
             # The timestamp is set here, independent of the catalog.
-            updates = stamped(self._updates, base)
+            updates = tuple(_with_retention(update, base) for update in stamped(self._updates, base))
             self._table._do_commit(updates=updates, requirements=requirements)
         except ValueError as exc:
             # A concurrent commit to another branch: the asserted head is unchanged, but the sequence number is taken.

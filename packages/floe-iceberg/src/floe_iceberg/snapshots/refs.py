@@ -173,13 +173,18 @@ def publication(
     )
 
 
-def discard(table: Table, branch: str) -> None:
-    """Remove a branch with the snapshots that only it reaches; does nothing if it does not exist."""
+def discard(table: Table, branch: str, *, since: int) -> None:
+    """Remove a branch with the snapshots that only it reaches; does nothing if it does not exist.
+
+    Args:
+        since: The snapshot at which the branch began. It and its ancestors stay: main may have been rolled back.
+    """
     ref = table.metadata.refs.get(branch)
     if ref is None:
         return
     heads = [other.snapshot_id for name, other in table.metadata.refs.items() if name != branch]
     kept = {ancestor for head in heads for ancestor in _ancestors(table, table.snapshot_by_id(head))}
+    kept |= _ancestors(table, table.snapshot_by_id(since))
     own = sorted(_ancestors(table, table.snapshot_by_id(ref.snapshot_id)) - kept)
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=branch)]
     if own:

@@ -136,6 +136,7 @@ class Commit:
         found = find_writes(table, self.request.write_id, branch=self.request.branch)
         if found:  # a request whose response was lost has arrived since
             return WriteResult(commit_outcome.single_snapshot(found, self.request.identifier), table, SchemaChange())
+        self._check_branch(table)
         return self.run(table, *_begin(self.request, table, self.data))
 
     def run(self, table: Table | None, transaction: Transaction, change: SchemaChange) -> WriteResult:
@@ -146,7 +147,7 @@ class Commit:
         """
         first = table
         refused: list[Snapshot] = []
-        doubtful, sent = 0, False
+        doubtful, sent, in_flight = 0, False, False
         try:
             snapshot_id = self._add_snapshot(transaction, table)
         except BaseException:
@@ -177,10 +178,13 @@ class Commit:
                 if not sent:
                     raise failure
                 raise commit_outcome.unknown(self.request, self.tables) from failure
+            if in_flight and (last or not _is_retryable(failure)):  # whatever the last answer was
+                raise self._undecided() from failure
             if not _is_retryable(failure):
                 raise failure
             if last:
                 raise self._retries_exhausted(failure, retries=number - 1) from failure
+            in_flight = in_flight or not (unsent or isinstance(failure, _CONFLICT))
             present = self._ensure_same(first, resolved.table, in_doubt=doubtful > 0 and sent)
             if present is not None:  # otherwise send the same request again: it asserts that there is no table
                 # Not after a creation: a server that accepts two at once may have kept the one it refused. And not a
@@ -245,12 +249,15 @@ class Commit:
             )
         return now
 
-    def _rebased(self, table: Table) -> tuple[Transaction, SchemaChange]:
-        """Rebase the files on the current table; they are rewritten only if they no longer fit it."""
+    def _check_branch(self, table: Table) -> None:
         try:
             check_branch(table, self.request.identifier, self.request.branch)
         except ConfigurationError as exc:
             raise ConcurrencyConflictError(f"{exc}; it existed when the write began") from exc
+
+    def _rebased(self, table: Table) -> tuple[Transaction, SchemaChange]:
+        """Rebase the files on the current table; they are rewritten only if they no longer fit it."""
+        self._check_branch(table)
         check_table(self.request, table)
         transaction, change = _begin(self.request, table, self.data)
         if self.staged is not None and not _is_compatible(self.staged.metadata, transaction.table_metadata):
@@ -327,6 +334,10 @@ class Commit:
                     retry_count=retries,
                 ),
             )
+        return self._undecided()
+
+    def _undecided(self) -> CommitStateUnknownError:
+        """The error for a request that was not answered and may still arrive."""
         return commit_outcome.undecided(self.request, self.tables, reason="the catalog did not answer.")
 
 

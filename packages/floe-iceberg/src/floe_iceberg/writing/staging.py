@@ -348,8 +348,8 @@ class Made:
 def files_since(table: Table, head: Snapshot, branch: str) -> Made | None:
     """The files that a branch added and removed since a snapshot.
 
-    None if they cannot be committed again as they are: they delete rows without removing files, or the partition spec
-    of the table has changed since.
+    None if they cannot be committed again as they are: they delete rows without removing files, the partition spec of
+    the table has changed since, or they replace files and the snapshot expired, so that nothing shows what changed.
     """
     added: list[DataFile] = []
     removed: set[str] = set()
@@ -367,5 +367,7 @@ def files_since(table: Table, head: Snapshot, branch: str) -> Made | None:
                 elif entry.snapshot_id == snapshot.snapshot_id and entry.status == ManifestEntryStatus.DELETED:
                     removed.add(entry.data_file.file_path)
     if any(file.spec_id != table.metadata.default_spec_id for file in added):
+        return None
+    if removed and table.snapshot_by_id(head.snapshot_id) is None:
         return None
     return Made(tuple(added), frozenset(removed))

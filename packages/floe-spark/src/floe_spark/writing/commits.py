@@ -139,14 +139,14 @@ class Commit:
                     commit.staged, commit.replacement = self._files(table, branch, head, finder)
                 made = commit.commit(table)
                 if merged is not None:
-                    self._clean(branch, merged)
+                    self._clean(branch, head, merged)
                 return Committed(made.snapshot, made.table)
             except _MovedError as exc:
                 if number >= attempts:
                     raise ConcurrencyConflictError(str(exc)) from exc
             finally:
                 if not commit.published:
-                    self._drop(branch)
+                    self._drop(branch, head)
             self._pause(number)
         raise AssertionError("the loop returns or raises")
 
@@ -207,10 +207,10 @@ class Commit:
                 if failure is None or (lost and self._is_staged(name)):
                     return name
             except BaseException:
-                self._drop(name)
+                self._drop(name, head)
                 raise
             # Nothing of this attempt can reach the target: it is discarded, however far it got.
-            self._drop(name)
+            self._drop(name, head)
             if ended is not None or is_doubt(failure):
                 if ended is not None or number >= backoff.DOUBTFUL_ATTEMPTS:
                     raise self._unanswered(failure, ended) from failure
@@ -293,9 +293,9 @@ class Commit:
         staged = table.snapshot_by_name(branch) if is_fast else None
         return staged if staged is not None and snapshot_info(staged).count("manifests-replaced") else None
 
-    def _clean(self, branch: str, merged: Snapshot) -> None:
+    def _clean(self, branch: str, head: Snapshot, merged: Snapshot) -> None:
         """Remove the manifests that Spark merged, once nothing refers to them."""
-        self._drop(branch)
+        self._drop(branch, head)
         with suppress(Exception):  # the rows are committed: files that stay are orphans, which maintenance removes
             table = self._loaded()
             if table.snapshot_by_id(merged.snapshot_id) is None:
@@ -313,12 +313,12 @@ class Commit:
         replacement = Replacement(find, state_of(find(table, head.snapshot_id)), made.removed)
         return Staged(table.metadata, made.added, table.io), replacement
 
-    def _drop(self, branch: str) -> None:
+    def _drop(self, branch: str, head: Snapshot) -> None:
         """Remove a branch, if it exists, and the files that only it references; if that fails, it expires by itself."""
         with suppress(Exception):  # the write's own outcome is the one to report
             for attempt in backoff.retrying(backoff.DOUBTFUL_ATTEMPTS, _is_transient):
                 with attempt, translated("unstage", self.request.identifier):
-                    refs.discard(self._loaded(), branch)
+                    refs.discard(self._loaded(), branch, since=head.snapshot_id)
 
     def _loaded(self) -> Table:
         table = self._same(self.tables.find_table(self.request.identifier))
