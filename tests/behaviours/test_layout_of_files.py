@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table.snapshots import Snapshot
 from tests.engines import ArrowEngine, Engine, SparkEngine, events
 
 from floe_core.errors import CatalogConnectionError, ConfigurationError
@@ -61,8 +62,8 @@ def test_a_fast_append_of_spark_that_cannot_clean_up_is_no_failure(
 
     find_table, drop, dropped = lake.tables.find_table, Commit._drop, list[str]()
 
-    def drop_and_lose_the_catalog(commit: Commit, branch: str) -> None:
-        drop(commit, branch)
+    def drop_and_lose_the_catalog(commit: Commit, branch: str, head: Snapshot) -> None:
+        drop(commit, branch, head)
         dropped.append(branch)
 
     def find(identifier: TableIdentifier) -> object:
