@@ -309,7 +309,7 @@ class IcebergTableManager(PhysicalMaintenance):
 
         Args:
             identifier: The table.
-            schema: The columns. Field ids are assigned anew, documentation is kept.
+            schema: The columns. Field ids are reassigned, documentation is kept.
             partition_by: The partitioning.
             sort_by: The sort order.
             properties: Properties of the table. They override those of the manager.

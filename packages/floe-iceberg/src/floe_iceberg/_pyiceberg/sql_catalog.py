@@ -70,8 +70,10 @@ class AdaptedSqlCatalog(SqlCatalog):
         """The default location of a new table."""
 
     @abstractmethod
-    def delete_old_metadata(self, io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Delete the metadata files that a commit removed from the log."""
+    def delete_old_metadata(
+        self, io: FileIO, base: TableMetadata, metadata: TableMetadata, *, newest: str | None
+    ) -> None:
+        """Delete the metadata files that a commit removed from the log; `newest` is the file that it wrote."""
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -79,9 +81,11 @@ class AdaptedSqlCatalog(SqlCatalog):
         """Commit to the table; its metadata is parsed again only if the catalog refers to another file by now."""
         self._committing.table = table
         try:
-            return super().commit_table(table, requirements, updates)
+            response = super().commit_table(table, requirements, updates)
         finally:
             self._committing.table = None
+        self._committing.newest = response.metadata_location
+        return response
 
     def stage_new_table(
         self,
@@ -144,4 +148,4 @@ class AdaptedSqlCatalog(SqlCatalog):
     def _delete_old_metadata(  # type: ignore[override]  # PyIceberg's is static, and called on the catalog
         self, io: FileIO, base: TableMetadata, metadata: TableMetadata
     ) -> None:
-        self.delete_old_metadata(io, base, metadata)
+        self.delete_old_metadata(io, base, metadata, newest=getattr(self._committing, "newest", None))

@@ -21,6 +21,7 @@ from floe_iceberg.snapshots.timestamps import stamped
 
 __all__ = ["SingleAttemptTransaction", "metadata_of", "resulting_schema", "stage_updates", "table_of"]
 
+_RETENTION = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
 _COMMITS = "a commit is sent once, and Floe resolves its outcome"
 _CHANGES = "schema changes that Spark could not read are refused before they are committed"
 require_members("pyiceberg", Transaction, "_stage", "_table", "_updates", "_requirements", promise=_COMMITS)
@@ -53,19 +54,9 @@ def resulting_schema(update: UpdateSchema) -> Schema:
 def _with_retention(update: TableUpdate, base: TableMetadata) -> TableUpdate:
     """Moving a branch keeps its retention, which PyIceberg's snapshot producers reset."""
     ref = base.refs.get(update.ref_name) if isinstance(update, SetSnapshotRefUpdate) else None
-    if ref is None or not isinstance(update, SetSnapshotRefUpdate):
+    if ref is None:
         return update
-    given = (update.max_ref_age_ms, update.max_snapshot_age_ms, update.min_snapshots_to_keep)
-    if any(value is not None for value in given):
-        return update
-    return SetSnapshotRefUpdate(
-        ref_name=update.ref_name,
-        type=update.type,
-        snapshot_id=update.snapshot_id,
-        max_ref_age_ms=ref.max_ref_age_ms,
-        max_snapshot_age_ms=ref.max_snapshot_age_ms,
-        min_snapshots_to_keep=ref.min_snapshots_to_keep,
-    )
+    return update.model_copy(update={name: getattr(update, name) or getattr(ref, name) for name in _RETENTION})
 
 
 class SingleAttemptTransaction(Transaction):

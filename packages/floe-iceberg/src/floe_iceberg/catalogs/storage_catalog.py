@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pyarrow as pa
 from pyiceberg.catalog import LOCATION, METADATA, Catalog, delete_files
 from pyiceberg.catalog.sql import IcebergTables
@@ -12,7 +10,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
@@ -60,7 +58,6 @@ class StorageCatalog(AdaptedSqlCatalog):
             "warehouse": storage.get_warehouse_uri(),
         }
         self.storage = storage
-        self._committed = threading.local()  # the metadata file that this thread committed last
         super().__init__(engine, name, properties)
 
     def file_io(self) -> FileIO:
@@ -130,20 +127,14 @@ class StorageCatalog(AdaptedSqlCatalog):
         refuse_location_provider(properties, f"table '{'.'.join(table_identifier)}'")
         return super().stage_update(current_table, table_identifier, requirements, updates)
 
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        response = super().commit_table(table, requirements, updates)
-        self._committed.location = response.metadata_location
-        return response
-
-    def delete_old_metadata(self, io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+    def delete_old_metadata(
+        self, io: FileIO, base: TableMetadata, metadata: TableMetadata, *, newest: str | None
+    ) -> None:
         """Delete the table's own metadata files that a commit removed from the log; the rest may be orphans."""
         dropped = dropped_from_log(base, metadata)
         if not dropped:
             return
         problem = self._homes().problem_at(metadata.location)
-        newest = getattr(self._committed, "location", None)
         own = set() if problem else deletable(self, metadata, dropped, newest=newest)
         report = warn if DELETE_AFTER_COMMIT in metadata.properties else note
         for path in sorted(dropped - own):

@@ -185,7 +185,7 @@ class Commit:
             if last:
                 raise self._retries_exhausted(failure, retries=number - 1) from failure
             in_flight = in_flight or not (unsent or isinstance(failure, _CONFLICT))
-            present = self._ensure_same(first, resolved.table, in_doubt=doubtful > 0 and sent)
+            present = self._ensure_same(first, resolved.table, in_doubt=in_flight)
             if present is not None:  # otherwise send the same request again: it asserts that there is no table
                 # Not after a creation: a server that accepts two at once may have kept the one it refused. And not a
                 # snapshot that Spark staged: the next attempt may publish it.
