@@ -28,6 +28,9 @@ from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 for name in ("FLOE_ENV", "DAGSTER_HOME"):
     os.environ.pop(name, None)
 
+# The same for the Spark of commands that tests start: compiling well costs them more than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _OPENED: list[Lake] = []
 
 # Tests ask small questions, each of another kind: what makes long queries fast costs more than it saves.

@@ -25,7 +25,7 @@ from floe_iceberg import IcebergTableManager
 from floe_runtime.demo.story import check_figures
 from floe_runtime.templates import copy_template
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]  # three whole pipelines
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]  # two whole pipelines
 
 TABLES = (
     *("bronze.orders", "bronze.customers", "bronze.products"),
@@ -91,11 +91,6 @@ def floe_run(folder: Path, *options: str, **environment: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    return filled(tmp_path_factory.mktemp("local") / "shop", "")
-
-
-@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     with spark_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
@@ -121,10 +116,10 @@ def elsewhere(request: pytest.FixtureRequest) -> Shop:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_has_the_rows_that_local_spark_gives(local: Shop, elsewhere: Shop, name: str) -> None:
-    expected = local.rows(name)
+def test_every_table_has_the_same_rows_on_both(clustered: Shop, connected: Shop, name: str) -> None:
+    expected = clustered.rows(name)
     assert len(expected) > 5
-    assert elsewhere.rows(name) == expected
+    assert connected.rows(name) == expected
 
 
 def test_every_figure_holds_when_it_is_computed_again_without_spark(elsewhere: Shop) -> None:

@@ -179,24 +179,25 @@ def test_wrong_usage_is_exit_code_2_and_refusal_is_3(starter: Path) -> None:
 GAPS = """
 import os
 from dagster import AssetCheckResult, AssetIn, DailyPartitionsDefinition, asset, asset_check
-from pyspark.sql import DataFrame, functions as F
-from floe_dagster import LakeResource, create_definitions
+import pandas as pd
+from pandas import DataFrame
+from floe_dagster import create_definitions
 
 print("an import that prints")
 days = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
 daily = {"partitions_def": days, "metadata": {"partition_expr": "at", "write_mode": "append"}}
 
 @asset(metadata={"write_mode": "append"})
-def settings(lake: LakeResource) -> DataFrame:
-    return lake.spark.range(1)
+def settings() -> DataFrame:
+    return DataFrame({"id": [0]})
 
 @asset(**daily, deps=[settings])
-def log(context, lake: LakeResource) -> DataFrame:
+def log(context) -> DataFrame:
     print("an asset that prints")
     day = context.partition_key
     if day == os.environ.get("FAIL_DAY"):
         raise RuntimeError("no " + os.environ["PLANTED"])
-    return lake.spark.range(1).select(F.lit(day + " 05:00:00").cast("timestamp").alias("at"))
+    return DataFrame({"at": [pd.Timestamp(day + " 05:00:00", tz="UTC")]})
 
 @asset(**daily, ins={"log": AssetIn()})
 def copy(log: DataFrame) -> DataFrame:
@@ -206,7 +207,7 @@ def copy(log: DataFrame) -> DataFrame:
 def total(copy: DataFrame) -> DataFrame:
     if os.environ.get("FAIL_TOTAL"):
         raise RuntimeError("not today")
-    return copy.groupBy().count()
+    return DataFrame({"count": [len(copy)]})
 
 @asset_check(asset=total)
 def is_large() -> AssetCheckResult:
@@ -216,7 +217,6 @@ defs = create_definitions([settings, log, copy, total], asset_checks=[is_large])
 """
 
 
-@pytest.mark.full
 def test_what_is_missing_is_filled_once_and_the_rest_is_left_alone(new_project: Any) -> None:
     root: Path = new_project(
         'name: shop\nspark: {conf: {spark.hadoop.fs.s3a.secret.key: "${env:PLANTED}"}}\nenvironments: {prod: {}}\n'

@@ -129,7 +129,7 @@ def test_it_serves_the_assets_and_ends_with_all_its_processes(starter: Path) -> 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.wide)])
 def test_a_run_under_way_fails_and_its_spark_ends_with_the_server(starter: Path, number: signal.Signals) -> None:
     (starter / "definitions.py").write_text(SLOW)
     with floe_dev(starter) as server:

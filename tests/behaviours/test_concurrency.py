@@ -118,11 +118,11 @@ def test_appends_of_processes_and_of_spark_all_land_once(
 
 
 @pytest.mark.full
-def test_two_hundred_appends_of_eight_processes_of_both_engines_all_land_once(
+def test_eighty_appends_of_eight_processes_of_both_engines_all_land_once(
     lake: Lake, project: CompiledArtifacts, table: TableIdentifier
 ) -> None:
     with writers(project, arrow=6, spark=2) as made:
-        append_all(lake, table, [(one, 25) for one in made])
+        append_all(lake, table, [(one, 10) for one in made])
 
 
 # Overwrites ------------------------------------------------------------------------------------------------------

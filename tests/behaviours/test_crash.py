@@ -158,17 +158,17 @@ def assert_nothing_in_parts(lake: Lake, table: TableIdentifier, reader: Reader, 
 
 
 @pytest.mark.full
-def test_fifty_arrow_writers_killed_at_random_and_retried_leave_every_row_once(
+def test_twenty_five_arrow_writers_killed_at_random_and_retried_leave_every_row_once(
     lake: Lake, project: CompiledArtifacts, table: TableIdentifier
 ) -> None:
-    kill_and_retry(ArrowEngine(lake), Project(project), table, times=50, rows=10_000)
+    kill_and_retry(ArrowEngine(lake), Project(project), table, times=25, rows=10_000)
 
 
 @pytest.mark.full
-def test_five_spark_writers_killed_at_random_and_retried_leave_every_row_once(
+def test_three_spark_writers_killed_at_random_and_retried_leave_every_row_once(
     lake: Lake, project: CompiledArtifacts, table: TableIdentifier
 ) -> None:
-    kill_and_retry(SparkEngine(lake), Project(project), table, times=5, rows=500)
+    kill_and_retry(SparkEngine(lake), Project(project), table, times=3, rows=500)
 
 
 @pytest.mark.parametrize(

@@ -40,17 +40,15 @@ maintenance:
 # A step and how long after its beginning it is struck.
 MOMENTS = [
     (Step.COMPACT, 0.3),
-    (Step.COMPACT, 1.0),
     (Step.STATISTICS, 0.2),
     (Step.EXPIRE, 0.3),
-    (Step.EXPIRE, 1.0),
     (Step.ORPHANS, 0.3),
 ]
 
 
 def untidy(tables: IcebergTableManager, table: TableIdentifier) -> Path:
     """A table in which every step has something to do, a tag and a branch that must live; the path of its orphan."""
-    for number in range(25):
+    for number in range(10):
         tables.write_data(table, events(0, 1, rows=20, note=f"v{number}"), mode="append", partition_by=BY_DAY)
         if number == 3:
             tables.create_tag(table, "audit")

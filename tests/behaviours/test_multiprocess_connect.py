@@ -124,6 +124,7 @@ def test_steps_in_processes_of_their_own_share_one_server_and_start_no_jvm(tmp_p
     assert not (tmp_path / ".floe" / "logs" / "spark.log").exists()
 
 
+@pytest.mark.wide  # a JVM for each step; that a step starts one is seen in every `floe run`
 def test_steps_in_processes_of_their_own_each_start_a_local_spark(tmp_path: Path) -> None:
     run = run_assets(tmp_path, "")
     assert_the_figures_are_right(run)

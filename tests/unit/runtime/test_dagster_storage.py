@@ -33,7 +33,7 @@ from dagster import (
     asset_check,
 )
 
-days = DailyPartitionsDefinition("2025-01-01", end_date="2026-01-01", timezone="America/New_York")
+days = DailyPartitionsDefinition("2025-01-01", end_date="2025-04-11", timezone="America/New_York")
 settings = {"partitions_def": days, "backfill_policy": BackfillPolicy.single_run()}
 
 
@@ -64,7 +64,7 @@ concurrency:
   runs:
     max_concurrent_runs: 2
 """
-DAYS = 365
+DAYS = 100
 BATCH_SIZE = "DAGSTER_EVENT_BATCH_SIZE"
 
 
