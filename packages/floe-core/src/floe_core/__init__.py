@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from floe_core.compiler import compile_project
-    from floe_core.config import CompiledArtifacts
+    from floe_core.config import CompiledArtifacts, TableCheck
     from floe_core.errors import FloeError, FloeStorageError
     from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
     from floe_core.models import CommitStrategy, PartitionTransform, PartitionTransformType, WriteMode
@@ -23,6 +23,7 @@ __all__ = [
     "Namespace",
     "PartitionTransform",
     "PartitionTransformType",
+    "TableCheck",
     "TableIdentifier",
     "TableSlice",
     "WriteMode",
@@ -38,6 +39,7 @@ _MODULES = {
     "Namespace": "identifiers",
     "PartitionTransform": "models",
     "PartitionTransformType": "models",
+    "TableCheck": "config",
     "TableIdentifier": "identifiers",
     "TableSlice": "identifiers",
     "WriteMode": "models",

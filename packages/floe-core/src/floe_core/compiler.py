@@ -18,6 +18,7 @@ from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.config.documents import Document, KeyPath, dotted, read_document
 from floe_core.config.references import is_reference, malformed_reference, references_in, uri_password
 from floe_core.config.spec import CATALOG_NAME, FloeSpec, LocalStorageConfig, RestCatalogConfig, conf_problem
+from floe_core.disk import usable_path
 from floe_core.errors import ConfigurationError, Problem
 from floe_core.identifiers import check_name
 from floe_core.plugins.discovery import PluginType, registry
@@ -78,6 +79,8 @@ def compile_project(root: Path, environment: str | None = None) -> Compilation:
         >>> CompiledArtifacts.load(Path()) == artifacts
         True
     """
+    if "?" in str(root.resolve()):  # SQLite, in which Dagster too keeps its records, reads what follows as settings
+        usable_path(root)
     document = read_document(root / SPEC_FILE)
     problems = list(document.problems)
     overlays = _take_overlays(document, problems)

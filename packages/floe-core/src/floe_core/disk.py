@@ -1,4 +1,4 @@
-"""Messages for a local disk that cannot be written."""
+"""Paths that engines cannot use, and messages for a local disk that cannot be written."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from floe_core.errors import FloeStorageError
+from floe_core.errors import ConfigurationError, FloeStorageError
 
-__all__ = ["disk_problem", "writing"]
+__all__ = ["disk_problem", "usable_path", "writing"]
 
 _PROBLEMS = {
     errno.ENOSPC: "no space left on the disk: free some, then run it again",
@@ -19,6 +19,16 @@ _PROBLEMS = {
     errno.EACCES: "this user may not write there: allow it, or run as the owner of the folder",
     errno.EPERM: "this user may not write there: allow it, or run as the owner of the folder",
 }
+
+
+def usable_path(path: Path) -> Path:
+    """The absolute path; refuses characters that the engines read as parts of an address."""
+    resolved = path.resolve()
+    if set("#%?") & set(str(resolved)):
+        raise ConfigurationError(
+            f"the path {resolved} contains one of # % ?, which Iceberg does not support; choose another"
+        )
+    return resolved
 
 
 def disk_problem(exc: BaseException) -> str | None:

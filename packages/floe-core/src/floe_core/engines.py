@@ -136,16 +136,16 @@ def require_members(library: str, owner: type, *names: str, promise: str) -> Non
 def _has(owner: type, name: str) -> bool:
     """Whether it is a method, a declared attribute, or an attribute that a method sets."""
     return any(
-        name in base.__dict__ or name in inspect.get_annotations(base) or name in _attributes_set(base)
+        name in base.__dict__ or name in inspect.get_annotations(base) or _sets_attribute(base, name)
         for base in owner.__mro__
     )
 
 
-def _attributes_set(owner: type) -> set[str]:
-    functions = [member for member in owner.__dict__.values() if isinstance(member, FunctionType)]
-    return {
-        str(instruction.argval)
+def _sets_attribute(base: type, name: str) -> bool:
+    functions = [inspect.unwrap(member) for member in base.__dict__.values() if isinstance(member, FunctionType)]
+    return any(
+        instruction.opname == "STORE_ATTR" and instruction.argval == name
         for function in functions
-        for instruction in dis.get_instructions(inspect.unwrap(function).__code__)
-        if instruction.opname == "STORE_ATTR"
-    }
+        if name in function.__code__.co_names  # else it is not worth being disassembled
+        for instruction in dis.get_instructions(function)
+    )

@@ -5,6 +5,10 @@ FloeError
 ├── PluginError                        install or repair a plugin
 ├── UntrustedJarError                  a jar differs from the one that Floe pins; it was not run
 ├── IncompatibleLibraryError           install a supported release; an ImportError too
+├── QueryError                         fix the query
+│   └── QueryRefusedError              it writes, or reads something else than tables: it was not run
+├── CheckFailedError                   look at the rows that break the check
+├── TimeLimitError                     allow more time, or make it faster
 └── FloeStorageError
     ├── CatalogConnectionError         the catalog cannot be reached; retried
     ├── CatalogAuthenticationError     fix the catalog credentials; never retried
@@ -25,7 +29,7 @@ FloeError
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CatalogAuthenticationError",
     "CatalogConnectionError",
+    "CheckFailedError",
     "CommitStateUnknownError",
     "ConcurrencyConflictError",
     "ConfigurationError",
@@ -49,10 +54,13 @@ __all__ = [
     "PermissionDeniedError",
     "PluginError",
     "Problem",
+    "QueryError",
+    "QueryRefusedError",
     "SchemaEvolutionError",
     "StorageAuthenticationError",
     "TableAlreadyExistsError",
     "TableNotFoundError",
+    "TimeLimitError",
     "UntrustedJarError",
 ]
 
@@ -109,6 +117,42 @@ class UntrustedJarError(FloeError):
 
 class IncompatibleLibraryError(FloeError, ImportError):
     """A library is not a release that Floe supports, or its code is not what Floe patches: install another release."""
+
+
+class QueryError(FloeError):
+    """A query in SQL is wrong; the message shows the place in it.
+
+    Args:
+        message: What is wrong, and what to write instead.
+        line: The line in the query, from 1; None if the place is not known.
+        column: The character in that line, from 1.
+    """
+
+    def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class QueryRefusedError(QueryError):
+    """A statement is not a query of tables: it writes, or reads files, addresses or settings. It was not run."""
+
+
+class CheckFailedError(FloeError):
+    """Rows break a check, so they were not published.
+
+    Args:
+        message: The checks that failed, and where the rows are.
+        outcomes: What each check found.
+    """
+
+    def __init__(self, message: str, outcomes: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.outcomes = tuple(outcomes)
+
+
+class TimeLimitError(FloeError):
+    """A check took longer than it may, and was stopped."""
 
 
 class FloeStorageError(FloeError):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from enum import Enum
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Self
+
+from floe_core.formatting import moment_text
+from floe_core.notebooks import facts_html
 
 __all__ = [
     "CommitStrategy",
@@ -139,6 +143,8 @@ class NamespaceInfo(_Record):
 class SnapshotInfo(_Record):
     """One version of a table."""
 
+    notebook_fields: ClassVar = ("timestamp", "snapshot_id", "operation", "parent_snapshot_id", "summary")
+
     snapshot_id: int
     timestamp_ms: int
     operation: str
@@ -148,6 +154,10 @@ class SnapshotInfo(_Record):
     @property
     def timestamp(self) -> datetime:
         return datetime.fromtimestamp(self.timestamp_ms / 1000, tz=timezone.utc)
+
+    def _repr_html_(self) -> str:
+        facts = {"committed at": f"{moment_text(self.timestamp)} UTC", "operation": self.operation, **self.summary}
+        return facts_html(f"snapshot {self.snapshot_id}", facts.items())
 
     def count(self, key: str) -> int:
         """A count in the summary, such as `added-records`; 0 if absent."""

@@ -2,6 +2,19 @@
 
 from floe_core.config.artifacts import CompiledArtifacts, contract_path, unreadable_contract
 from floe_core.config.catalog_name import CATALOG_NAME
+from floe_core.config.checks import (
+    AcceptedValues,
+    CheckScope,
+    CheckValue,
+    CustomQuery,
+    DeclaredColumns,
+    Freshness,
+    Reference,
+    RowCount,
+    TableCheck,
+    ValueRange,
+    check_name,
+)
 from floe_core.config.documents import read_document
 from floe_core.config.json_schema import schema_path, write_spec_schema
 from floe_core.config.policy import CompactionStrategy, CompactPolicy, MaintenanceConfig, MaintenancePolicy, policy_of
@@ -10,10 +23,12 @@ from floe_core.config.references import is_reference, resolve_model, uri_passwor
 from floe_core.config.rest_properties import header_properties
 from floe_core.config.settings import duration_text
 from floe_core.config.spec import (
+    PUBLISH_VARIABLE,
     ClientCredentials,
     LocalStorageConfig,
     PipelineConfig,
     PolarisCatalogConfig,
+    Publish,
     ResponseLimits,
     RestCatalogConfig,
     RetryConfig,
@@ -26,24 +41,37 @@ from floe_core.config.spec import (
 
 __all__ = [
     "CATALOG_NAME",
+    "PUBLISH_VARIABLE",
+    "AcceptedValues",
+    "CheckScope",
+    "CheckValue",
     "ClientCredentials",
     "CompactPolicy",
     "CompactionStrategy",
     "CompiledArtifacts",
+    "CustomQuery",
+    "DeclaredColumns",
+    "Freshness",
     "LocalStorageConfig",
     "MaintenanceConfig",
     "MaintenancePolicy",
     "PipelineConfig",
     "PolarisCatalogConfig",
     "PostgresAddress",
+    "Publish",
+    "Reference",
     "ResponseLimits",
     "RestCatalogConfig",
     "RetryConfig",
+    "RowCount",
     "S3StorageConfig",
     "SparkConfig",
     "SqlCatalogConfig",
     "Storage",
     "StorageConfig",
+    "TableCheck",
+    "ValueRange",
+    "check_name",
     "contract_path",
     "duration_text",
     "header_properties",

@@ -50,6 +50,7 @@ class CompiledArtifacts(FloeSpec):
         tables: Defaults for assets and new tables.
         maintenance: The maintenance policy.
         pipeline: The module of the pipeline.
+        checks: What must hold of the rows of tables.
         observability: Logs and traces.
         contract: The version of the format of the contract.
         environment: The environment whose overlay is applied, or None.

@@ -17,6 +17,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from floe_core.config.catalog_name import CATALOG_NAME, CatalogName
+from floe_core.config.checks import TableCheck, check_name, check_table
 from floe_core.config.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, OrphanPolicy
 from floe_core.config.postgres_address import is_postgres, postgres_problem
 from floe_core.config.references import is_reference
@@ -353,10 +354,21 @@ def _check_module(name: str) -> str:
     return name
 
 
+Publish = Literal["asset", "run", "one-by-one"]
+
+# The environment variable that overrides `pipeline.publish`; `floe run --atomic` sets it.
+PUBLISH_VARIABLE = "FLOE_PUBLISH"
+
+
 class PipelineConfig(Settings):
-    """The Python module that holds the Dagster definitions."""
+    """The Python module that holds the Dagster definitions, and when what it writes becomes visible."""
 
     definitions: Annotated[str, AfterValidator(_check_module)] = "definitions"
+    publish: Publish = Field(
+        default="asset",
+        description="run: all tables of a run become visible in one commit, when it has succeeded; one-by-one: the "
+        "same, in one commit for each table if the catalog server cannot commit several at once",
+    )
 
 
 class ObservabilityConfig(_Reachable):
@@ -384,4 +396,22 @@ class FloeSpec(Settings):
     tables: TablesConfig = TablesConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     pipeline: PipelineConfig = PipelineConfig()
+    checks: dict[str, tuple[TableCheck, ...]] = Field(
+        default_factory=dict, description="what must hold of the rows of a table, by the name of the table"
+    )
     observability: ObservabilityConfig = ObservabilityConfig()
+
+    @field_validator("checks")
+    @classmethod
+    def _check_checks(cls, checks: dict[str, tuple[TableCheck, ...]]) -> dict[str, tuple[TableCheck, ...]]:
+        known: dict[str, str] = {}
+        for table, given in checks.items():
+            check_table(table)
+            other = known.setdefault(table.lower(), table)
+            if other != table:
+                raise ValueError(f"{other} and {table} are one table to Spark; write its checks below one name")
+            names = [check_name(check) for check in given]
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"{table} has two checks called {name}; give one of them a name of its own")
+        return checks

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from floe_core.config.references import resolve_model
 from floe_core.errors import FloeStorageError
+from floe_core.observability.console import CommandRenderer
 from floe_core.observability.span_export import export_spans
 from floe_core.observability.trace_context import current_trace_id, parent_context
 from floe_core.security.redaction import MASK, is_credential_key, masked, redact
@@ -80,6 +81,8 @@ def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
 _log = _bound(structlog.dev.ConsoleRenderer(colors=False))
 _failure_level = logging.ERROR  # the level of failed operations
 _own_level = logging.NOTSET  # the level that Floe set on its logger
+_is_command = False  # the floe command, which prints errors and warnings for people
+_chosen_format: str | None = None  # the format that the command was asked for, whatever the projects say
 
 
 class Operation:
@@ -208,13 +211,19 @@ def configure(
     Args:
         embedded: The process is not the floe command. If the program has handlers of its own, on the logger `floe` or
             on the root logger, events go only to these.
-        errors_printed: The caller prints errors itself; in the console format they are logged at level info.
+        errors_printed: The caller prints errors itself; in the console format they are logged at level info, and
+            warnings are lines like those of the caller.
     """
-    global _log, _failure_level, _own_level
+    global _log, _failure_level, _is_command, _own_level
+    if not embedded:  # of every project that the command opens
+        _is_command = errors_printed
     to_host = embedded and _host_has_handlers()
+    log_format = _chosen_format or settings.log_format
     renderer: Any = (
         structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
+        if log_format == "json"
+        else CommandRenderer(colors=sys.stderr.isatty())
+        if _is_command
         else structlog.dev.ConsoleRenderer(colors=not to_host and sys.stderr.isatty())
     )
     if not to_host and _STDERR not in _LOGGER.handlers:  # otherwise set up already; keep handlers added since
@@ -223,15 +232,23 @@ def configure(
     if _LOGGER.level in (logging.NOTSET, _own_level) or not embedded:  # otherwise the program set its own level
         _LOGGER.setLevel(settings.log_level.upper())
         _own_level = _LOGGER.level
-    _log = _bound(renderer, with_trace=settings.log_format == "json")
+    _log = _bound(renderer, with_trace=log_format == "json")
     if not embedded:  # the command's level applies to every project it opens
-        _failure_level = logging.INFO if errors_printed and settings.log_format == "console" else logging.ERROR
+        _failure_level = logging.INFO if errors_printed and log_format == "console" else logging.ERROR
     if settings.otlp_endpoint is not None:
         export_spans(settings.otlp_endpoint, project, warn)
 
 
-def observe(artifacts: CompiledArtifacts, *, embedded: bool = True) -> None:
-    """Configure logs and traces by the project's settings; every entry point of a project calls it."""
+def observe(artifacts: CompiledArtifacts, *, embedded: bool = True, log_format: str | None = None) -> None:
+    """Configure logs and traces by the project's settings; every entry point of a project calls it.
+
+    Args:
+        artifacts: The project.
+        embedded: The process is not the floe command.
+        log_format: The format of this process, in place of that of the projects that it opens from now on.
+    """
+    global _chosen_format
+    _chosen_format = log_format or _chosen_format
     settings = resolve_model(artifacts.observability, root=artifacts.root)
     configure(settings, project=artifacts.name, embedded=embedded, errors_printed=not embedded)
 

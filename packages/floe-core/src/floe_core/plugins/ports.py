@@ -222,9 +222,21 @@ class ComputePlugin(Plugin):
         """The session of an engine that has DataFrames."""
         raise NotImplementedError(f"{type(self).__name__} has no session for DataFrames")
 
+    @property
+    def has_session(self) -> bool:
+        """Whether a session on the lake's catalog is running in this process."""
+        return False
+
     def reading(self, identifier: TableIdentifier, **options: Any) -> Any:
         """A table as a DataFrame, with the snapshot that it reads."""
         raise NotImplementedError(f"{type(self).__name__} reads no DataFrames")
+
+    def query(self, text: str, tables: Sequence[tuple[TableIdentifier, Any, int | None]]) -> Any:
+        """Start a query in the SQL of the engine, and return a `floe_iceberg.query.QueryResult`.
+
+        It was checked: it is one query, and reads these tables, each with its snapshot, and nothing else.
+        """
+        raise NotImplementedError(f"{type(self).__name__} runs no SQL")
 
     def write(self, frame: Any, identifier: TableIdentifier, **options: Any) -> Any:
         """Write a DataFrame."""
