@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyiceberg.catalog.sql import ICEBERG_TABLE_TYPE, IcebergTables, SqlCatalog
@@ -9,13 +10,21 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
-from sqlalchemy import ColumnElement, func, or_, select, true
+from sqlalchemy import ColumnElement, func, or_, select, true, tuple_
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from floe_iceberg._pyiceberg.sql_catalog import file_io_of
 
-__all__ = ["RowName", "load_previous", "load_row", "previous_locations", "table_rows", "tables_by_catalog"]
+__all__ = [
+    "RowName",
+    "load_previous",
+    "load_row",
+    "newest_locations",
+    "previous_locations",
+    "table_rows",
+    "tables_by_catalog",
+]
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,17 @@ def table_rows(catalog: SqlCatalog) -> dict[RowName, str]:
             RowName((*namespace.split("."), name), None if owner == catalog.name else owner): metadata or ""
             for owner, namespace, name, metadata in found
         }
+
+
+def newest_locations(catalog: SqlCatalog, names: Collection[Identifier]) -> dict[Identifier, str]:
+    """The newest metadata files of these tables of the catalog, all at one moment: by one statement."""
+    key = tuple_(IcebergTables.table_namespace, IcebergTables.table_name)
+    rows = select(IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location).where(
+        IcebergTables.catalog_name == catalog.name, key.in_([(".".join(levels), name) for *levels, name in names])
+    )
+    with Session(catalog.engine) as session:
+        found = session.execute(rows.where(_is_table(session)))
+        return {(*namespace.split("."), name): metadata or "" for namespace, name, metadata in found}
 
 
 def previous_locations(catalog: SqlCatalog) -> set[str]:

@@ -236,7 +236,10 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         FileNotFoundError,
         floe.FloeStorageError,
-        "files of '{name}' are not where the catalog expects them; if the lake was moved or copied, see: floe doctor",
+        (
+            "files of '{name}' are not where the catalog expects them; if the folder of the lake was moved or copied, "
+            "rewrite its paths with floe move, which shows them first; otherwise see: floe doctor"
+        ),
     ),
     (
         sqlite3.Error,

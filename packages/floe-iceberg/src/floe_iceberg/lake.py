@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from floe_core.config import CompiledArtifacts
+from floe_core.config import CompiledArtifacts, TableCheck
+from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.arguments import TableName, identifier_of
+from floe_iceberg.audit import Draft, audited
+from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
+from floe_iceberg.heads import Heads, TableHead
 from floe_iceberg.manager import IcebergTableManager
+from floe_iceberg.query import QueryResult, run
+from floe_iceberg.snapshots import Revision, find_snapshot, refuse_unpublished
 from floe_iceberg.writing.request import Target, WriteRequest, WriteResult
 
 if TYPE_CHECKING:
@@ -135,6 +144,117 @@ class Lake:
         """
         reading: Reading = self.compute.reading(identifier_of(identifier), **options)
         return reading
+
+    def at_once(self, identifiers: Collection[TableName]) -> Heads:
+        """The heads of several tables as they were at one moment: a publication is in all of them or in none.
+
+        Args:
+            identifiers: The tables.
+
+        Example:
+            >>> _ = lake.write(lake.spark.range(3), "bronze.numbers", mode="append")
+            >>> _ = lake.write(lake.spark.range(2), "bronze.pairs", mode="append")
+            >>> heads = lake.at_once(["bronze.numbers", "bronze.pairs"])
+            >>> heads["bronze.numbers"].scan().to_arrow().num_rows, heads["bronze.pairs"].frame().count()
+            (3, 2)
+        """
+        loaded = self.tables.load_at_once(identifiers)
+        return Heads({name: TableHead(name, table, self.read) for name, table in loaded.items()})
+
+    def sql(self, query: str, *, engine: Literal["duckdb", "spark"] = "duckdb") -> QueryResult:
+        """Run a query on the tables; its rows are computed while the result is read.
+
+        Only tables of the lake are read, and nothing is written. A table may be read as it was: `VERSION AS OF` a
+        snapshot id, tag or branch, or `TIMESTAMP AS OF` a time, after its name.
+
+        Args:
+            query: The query, in the SQL of the engine.
+            engine: `duckdb`, without a JVM, or `spark`.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from floe_core import compile_project
+            >>> from floe_iceberg import Lake
+            >>> _ = Path("floe.yaml").write_text("name: shop")
+            >>> lake = Lake(compile_project(Path()).artifacts)
+            >>> first = lake.tables.write_data("bronze.orders", pa.table({"amount": [10, 20]}), mode="append")
+            >>> _ = lake.tables.write_data("bronze.orders", pa.table({"amount": [30]}), mode="append")
+            >>> lake.sql("SELECT sum(amount) AS total FROM bronze.orders").to_arrow()["total"].to_pylist()
+            [Decimal('60')]
+            >>> then = f"SELECT count(*) AS n FROM bronze.orders VERSION AS OF {first.snapshot_id}"
+            >>> lake.sql(then).to_arrow()["n"].to_pylist()
+            [2]
+            >>> lake.close()
+        """
+        return run(self, query, engine=engine)
+
+    def check(
+        self,
+        identifier: TableName,
+        checks: Sequence[TableCheck],
+        *,
+        within: TableSlice | None = None,
+        revision: Revision | None = None,
+        engine: Literal["duckdb", "spark"] | None = None,
+    ) -> list[CheckOutcome]:
+        """Check a table, without writing anything. All rules about rows and aggregates share one pass over them.
+
+        Args:
+            identifier: The table.
+            checks: The checks.
+            within: The rows that checks with the scope `slice` look at. By default all.
+            revision: The snapshot, tag, branch or time to check. By default the head.
+            engine: `duckdb`, without a JVM, or `spark`. By default Spark if its session is running.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from floe_core import TableCheck, compile_project
+            >>> from floe_iceberg import Lake
+            >>> _ = Path("floe.yaml").write_text("name: shop")
+            >>> with Lake(compile_project(Path()).artifacts) as lake:
+            ...     _ = lake.tables.write_data("bronze.orders", pa.table({"id": [1, 1, None]}), mode="append")
+            ...     found = lake.check("bronze.orders", [TableCheck(not_null="id"), TableCheck(unique="id")])
+            >>> [(one.name, one.message) for one in found]
+            [('not_null_id', '1 of 3 rows has no id'), ('unique_id', '1 row repeats the id of another row')]
+        """
+        rows = replace(self._checked(identifier_of(identifier), revision), within=within)
+        return run_checks(self, checks, rows, other=lambda name: self._checked(name, None), engine=engine)
+
+    def audit(
+        self, identifier: TableName, *, early_columns: bool = False, keep: timedelta = timedelta(days=7)
+    ) -> AbstractContextManager[Draft]:
+        """Write rows, check them, and publish them at the end of the block; if it raises, no reader sees them.
+
+        If main has moved in other slices in the meantime, the rows are put on top of that, checks of the whole table
+        run again, and what was checked is published. If the same rows have changed, it is a conflict.
+
+        Args:
+            identifier: The table. It is created by the first write if it does not exist.
+            early_columns: Let the draft change the columns of the table, which readers see before the publication.
+            keep: The age at which expiry removes the branch of a draft that was not published.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from floe_core import TableCheck, compile_project
+            >>> from floe_iceberg import Lake
+            >>> _ = Path("floe.yaml").write_text("name: shop")
+            >>> lake = Lake(compile_project(Path()).artifacts)
+            >>> with lake.audit("silver.orders") as draft:
+            ...     _ = draft.write(pa.table({"id": [1, 2]}), mode="overwrite")
+            ...     _ = draft.check([TableCheck(not_null="id"), TableCheck(unique="id")])
+            >>> lake.tables.scan("silver.orders").count()
+            2
+            >>> lake.close()
+        """
+        return audited(self, identifier_of(identifier), early_columns=early_columns, keep=keep)
+
+    def _checked(self, identifier: TableIdentifier, revision: Revision | None) -> CheckedRows:
+        table = self.tables.load_table(identifier)
+        if revision is None:
+            refuse_unpublished(table, identifier)
+            head = table.current_snapshot()
+            return CheckedRows(identifier, table, None if head is None else head.snapshot_id)
+        return CheckedRows(identifier, table, find_snapshot(table, identifier, revision).snapshot_id)
 
     def write(self, frame: DataFrame, identifier: TableName, **options: Any) -> WriteResult:
         """Write a DataFrame in one commit; a table that does not exist is created by it.

@@ -36,6 +36,7 @@ from floe_core.errors import (
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.maintenance import KeptFile
 from floe_core.models import CommitStrategy, NamespaceInfo, PartitionTransform, SnapshotInfo, SortField, WriteMode
+from floe_core.notebooks import Listing
 from floe_core.observability import note, observe, operation, warn
 from floe_core.plugins import CatalogPlugin, StoragePlugin, create_catalog_plugin, create_storage_plugin, start, stop
 from floe_iceberg.arguments import (
@@ -67,12 +68,14 @@ from floe_iceberg.catalogs.registration import check_address, check_metadata_fil
 from floe_iceberg.catalogs.sql import SqlCatalogPlugin
 from floe_iceberg.catalogs.storage_catalog import StorageCatalog
 from floe_iceberg.errors import replaced, translated
+from floe_iceberg.files.former_folders import former_folder, local_address
 from floe_iceberg.files.known_tables import ReadTable
 from floe_iceberg.files.other_tables import Neighbours
 from floe_iceberg.files.ownership import Homes, owned_location
-from floe_iceberg.files.purge import Purge, finish_purge, plan_purge, refuse_shared, report_kept
+from floe_iceberg.files.purge import Purge, finish_purge, plan_purge, refuse_changed, refuse_shared, report_kept
 from floe_iceberg.files.reachable import reached_files
 from floe_iceberg.files.table_age import CREATED
+from floe_iceberg.inspection.operations import TableInspection
 from floe_iceberg.maintenance.operations import PhysicalMaintenance
 from floe_iceberg.partitioning.evolution import replace_spec
 from floe_iceberg.partitioning.specs import partition_spec, sort_order
@@ -83,6 +86,7 @@ from floe_iceberg.schema.evolution import SchemaChange, apply_change, name_probl
 from floe_iceberg.snapshots import refs
 from floe_iceberg.snapshots.snapshots import find_writes, snapshot_info, write_summary
 from floe_iceberg.snapshots.timestamps import REPAIRED_AT, now_ms, refuse_disorder
+from floe_iceberg.transactions.operations import TableTransactions
 from floe_iceberg.writing.arrow_source import ArrowData
 from floe_iceberg.writing.arrow_writes import write
 from floe_iceberg.writing.request import Target, WriteRequest, WriteResult, write_operation
@@ -139,7 +143,7 @@ class IcebergTableManagerConfig(BaseModel):
         return {**DEFAULT_PROPERTIES, **given}
 
 
-class IcebergTableManager(PhysicalMaintenance):
+class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransactions):
     """The tables of one catalog: create, write, read, evolve and maintain them.
 
     `open` creates a manager from a compiled project. Only maintenance of files, such as compaction, starts a JVM.
@@ -522,7 +526,10 @@ class IcebergTableManager(PhysicalMaintenance):
         identifier = identifier_of(identifier)
         to = identifier_of(to)
         with operation("iceberg.rename_table", table=str(identifier), to=str(to)):
-            self.load_table(identifier)  # before a namespace is created for a table that does not exist
+            table = self.load_table(identifier)  # before a namespace is created for a table that does not exist
+            self.refuse_moved(table, identifier)
+            if to == identifier:
+                raise ConfigurationError(f"the table is called '{to}' already; choose another name")
             self.ensure_namespace(Namespace(levels=to.namespace))
             try:
                 with translated("rename_table", identifier):
@@ -544,19 +551,27 @@ class IcebergTableManager(PhysicalMaintenance):
             metadata_location: The address of its newest metadata file.
         """
         identifier = identifier_of(identifier)
-        with (
-            operation("iceberg.register_table", table=str(identifier), metadata_location=shown(metadata_location)),
-            translated("register_table", identifier),
-        ):
-            check_address(metadata_location, identifier)
-            # A server reads the file itself, with keys that this machine may not have.
-            if not self._is_placed_by_catalog(identifier):
-                check_metadata_file(self.storage_plugin.get_pyiceberg_fileio(), metadata_location, identifier)
-            self.ensure_namespace(Namespace(levels=identifier.namespace))
+        with operation("iceberg.register_table", table=str(identifier), metadata_location=shown(metadata_location)):
             try:
-                return self._catalog.register_table((*identifier.namespace, identifier.name), metadata_location)
-            except BadRequestError as exc:
-                raise refusal(metadata_location, identifier, f"was refused by the catalog: {shown(exc)}") from exc
+                with translated("register_table", identifier):
+                    return self._register(identifier, metadata_location)
+            except TableAlreadyExistsError as exc:
+                raise TableAlreadyExistsError(
+                    f"table '{identifier}' exists already: drop it with floe tables drop {identifier}, or choose "
+                    f"another name",
+                    detail=exc.detail,
+                ) from exc
+
+    def _register(self, identifier: TableIdentifier, metadata_location: str) -> Table:
+        check_address(metadata_location, identifier)
+        # A server reads the file itself, with keys that this machine may not have.
+        if not self._is_placed_by_catalog(identifier):
+            check_metadata_file(self.storage_plugin.get_pyiceberg_fileio(), metadata_location, identifier)
+        self.ensure_namespace(Namespace(levels=identifier.namespace))
+        try:
+            return self._catalog.register_table((*identifier.namespace, identifier.name), metadata_location)
+        except BadRequestError as exc:
+            raise refusal(metadata_location, identifier, f"was refused by the catalog: {shown(exc)}") from exc
 
     def load_table(self, identifier: TableName) -> Table:
         """Load the current state of a table; TableNotFoundError if it does not exist."""
@@ -588,7 +603,7 @@ class IcebergTableManager(PhysicalMaintenance):
             return None
 
     def table_exists(self, identifier: TableName) -> bool:
-        """Whether the table exists."""
+        """Whether the catalog has the table; also one that an atomic run has created and not published."""
         identifier = identifier_of(identifier)
         return self.find_table(identifier) is not None
 
@@ -608,7 +623,24 @@ class IcebergTableManager(PhysicalMaintenance):
         """The locations in which files may be deleted: the warehouse, and the owned locations in floe.yaml."""
         return Homes(self.storage_plugin.get_warehouse_uri(), tuple(self.config.owned_locations))
 
-    def drop_table(self, identifier: TableName, *, purge: bool = False) -> tuple[KeptFile, ...]:
+    def plan_purge(self, identifier: TableName) -> Purge:
+        """The files that a drop with `purge` would delete, and those that would stay; nothing is changed.
+
+        Args:
+            identifier: The table.
+        """
+        identifier = identifier_of(identifier)
+        with translated("drop_table", identifier):
+            return self._purge_of(self.load_table(identifier), identifier)
+
+    def drop_table(
+        self,
+        identifier: TableName,
+        *,
+        purge: bool = False,
+        expected_metadata: str | None = None,
+        log_kept: bool = True,
+    ) -> tuple[KeptFile, ...]:
         """Drop a table from the catalog, and its files if `purge` is set.
 
         Purged are the files that its metadata references, below its own location, in the warehouse or an owned
@@ -617,40 +649,62 @@ class IcebergTableManager(PhysicalMaintenance):
         Args:
             identifier: The table.
             purge: Delete the files, and verify that they are gone.
+            expected_metadata: The address of the metadata file that the decision is based on. If the table has another
+                one by now, it stays, and a ConcurrencyConflictError is raised. By default any. The check and the drop
+                are one step in a catalog database, and two requests to a catalog server.
+            log_kept: Log the files that were not deleted.
 
         Returns:
-            The referenced files that were not deleted, each with the reason; they are logged too.
+            The referenced files that were not deleted, each with the reason.
         """
         identifier = identifier_of(identifier)
         with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
             if not purge:
-                self.catalog_plugin.drop_table(str(identifier))
+                self._drop(identifier, expected_metadata)
                 return ()
             with translated("drop_table", identifier):
                 table = self.load_table(identifier)
-                self.refuse_moved(table, identifier)
-                refuse_shared(table, identifier)
-                others = self.neighbours()
-                others.refuse_same(table, identifier)
-                if isinstance(self._catalog, SqlCatalog):  # a server does not list its other catalogs
-                    others.refuse_unreadable(identifier)
-                    others.refuse_used(identifier, lambda: reached_files(table))
-                planned = plan_purge(table, identifier, self.homes(), others)
-                others.refuse_same(table, identifier)  # again: another process may have registered it since
-            self._drop_with_files(table, identifier, planned)
+                refuse_changed(table, identifier, expected_metadata)
+                planned = self._purge_of(table, identifier)
+            self._drop_with_files(table, identifier, planned, expected_metadata)
             finish_purge(table.io, planned.files, identifier)
-            report_kept(identifier, planned.kept)
+            if log_kept:
+                report_kept(identifier, planned.kept)
             op.set(files=len(planned.files), not_removed=len(planned.kept))
             return planned.kept
 
-    def _drop_with_files(self, table: Table, identifier: TableIdentifier, planned: Purge) -> None:
+    def _purge_of(self, table: Table, identifier: TableIdentifier) -> Purge:
+        self.refuse_moved(table, identifier)
+        refuse_shared(table, identifier)
+        others = self.neighbours()
+        others.refuse_same(table, identifier)
+        if isinstance(self._catalog, SqlCatalog):  # a server does not list its other catalogs
+            others.refuse_unreadable(identifier)
+            others.refuse_used(identifier, lambda: reached_files(table))
+        planned = plan_purge(table, identifier, self.homes(), others)
+        others.refuse_same(table, identifier)  # again: another process may have registered it since
+        return planned
+
+    def _drop(self, identifier: TableIdentifier, expected_metadata: str | None) -> None:
+        catalog = self._catalog
+        if expected_metadata is not None and isinstance(catalog, StorageCatalog):
+            with translated("drop_table", identifier):
+                catalog.drop_unchanged((*identifier.namespace, identifier.name), expected_metadata)
+            return
+        if expected_metadata is not None:
+            refuse_changed(self.load_table(identifier), identifier, expected_metadata)
+        self.catalog_plugin.drop_table(str(identifier))
+
+    def _drop_with_files(
+        self, table: Table, identifier: TableIdentifier, planned: Purge, expected_metadata: str | None
+    ) -> None:
         """Let a catalog server delete the files only if all of them may be deleted: it cannot keep some.
 
         The plugin of a catalog database would search for the same files a second time.
         """
         by_floe = planned.kept or type(self.catalog_plugin).drop_table is SqlCatalogPlugin.drop_table
         if by_floe or Homes(self.storage_plugin.get_warehouse_uri()).problem(table):
-            self.catalog_plugin.drop_table(str(identifier))
+            self._drop(identifier, expected_metadata)
             return
         try:
             self.catalog_plugin.drop_table(str(identifier), purge=True)
@@ -660,10 +714,10 @@ class IcebergTableManager(PhysicalMaintenance):
                 f"Drop it without purge, or ask the administrator of the catalog to allow it"
             ) from exc
 
-    def list_snapshots(self, identifier: TableName) -> list[SnapshotInfo]:
+    def list_snapshots(self, identifier: TableName) -> Listing[SnapshotInfo]:
         """List the snapshots of a table, oldest first."""
         identifier = identifier_of(identifier)
-        return [snapshot_info(snapshot) for snapshot in self.load_table(identifier).snapshots()]
+        return Listing(snapshot_info(snapshot) for snapshot in self.load_table(identifier).snapshots())
 
     def scan(
         self,
@@ -676,6 +730,7 @@ class IcebergTableManager(PhysicalMaintenance):
         ref: str | None = None,
         limit: int | None = None,
         check: Callable[[Table], None] | None = None,
+        table: Table | None = None,
     ) -> DataScan:
         """Read a table with `.to_arrow()`, `.to_arrow_batch_reader()`, `.to_pandas()` or `.to_polars()`.
 
@@ -691,13 +746,14 @@ class IcebergTableManager(PhysicalMaintenance):
             ref: Read the snapshot of this tag or branch.
             limit: The maximum number of rows.
             check: Called with the table as loaded; it refuses the table by raising.
+            table: The table as the caller has loaded it. By default it is loaded now.
         """
         identifier = identifier_of(identifier)
         with (
             operation("iceberg.plan_scan", table=str(identifier), columns=columns, row_filter=row_filter, limit=limit),
             translated("scan", identifier),
         ):
-            table = self.load_table(identifier)
+            table = self.load_table(identifier) if table is None else table
             if check is not None:
                 check(table)
             return scan(
@@ -779,17 +835,26 @@ class IcebergTableManager(PhysicalMaintenance):
             return
         warehouse = self.storage_plugin.get_warehouse_uri()
         location = table.location()
-        # The location of a registered table does not end like one of Floe's; that of a renamed one is in the warehouse.
-        is_here = location.startswith(f"{warehouse}/")
-        local = warehouse.startswith("file:") and location.startswith("file:")
-        asked_for = table.properties.get(PLACED) == location
-        moved = local and is_location_of(location, identifier) and not is_here and not asked_for
-        if moved:
+        is_local = warehouse.startswith("file:") and location.startswith("file:")
+        if not is_local or location.startswith(f"{warehouse}/"):
+            return
+        # The location of a registered table does not end like one of Floe's.
+        is_placed = table.properties.get(PLACED) == location
+        if (is_location_of(location, identifier) and not is_placed) or self._is_from_former_folder(table):
             raise FloeStorageError(
                 f"this lake was moved or copied: table '{identifier}' lives at {location}, outside of {warehouse}, and "
-                f"writing here would write there. Move the project back to where it was, or set storage.path in "
-                f"floe.yaml to the folder with the tables, if they are to be used from here"
+                f"writing here would write there. Rewrite the paths of the lake with floe move, which shows them "
+                f"first; or set storage.path in floe.yaml to the folder with the tables"
             )
+
+    def _is_from_former_folder(self, table: Table) -> bool:
+        """Was a table, which may be renamed, recorded when the warehouse or the project was in another folder?"""
+        metadata = table.metadata
+        log = [table.metadata_location, *(entry.metadata_file for entry in reversed(metadata.metadata_log))]
+        folders = [local_address(self.storage_plugin.get_warehouse_uri())]
+        if self.artifacts is not None:
+            folders.append(str(self.artifacts.root.resolve()))
+        return any(former_folder(metadata.location, log, folder) is not None for folder in folders if folder)
 
     def repair_timestamps(self, table: Table, identifier: TableName) -> Table:
         """Sort the timestamps of a table that Spark cannot load, as every commit to a catalog database does.
@@ -801,6 +866,7 @@ class IcebergTableManager(PhysicalMaintenance):
             identifier: Its name.
         """
         identifier = identifier_of(identifier)
+        self.refuse_moved(table, identifier)
         with translated("repair", identifier), table.transaction() as changes:
             changes.set_properties({REPAIRED_AT: str(now_ms())})
         repaired = self.load_table(identifier)
@@ -873,23 +939,23 @@ class IcebergTableManager(PhysicalMaintenance):
 
         self._change("create_branch", identifier, create, ref=branch)
 
-    def remove_tag(self, identifier: TableName, tag: str) -> None:
-        """Remove a tag; its snapshot then expires like any other."""
+    def remove_tag(self, identifier: TableName, tag: str) -> int:
+        """Remove a tag, and return the id of its snapshot, which then expires like any other."""
         identifier = identifier_of(identifier)
 
-        def remove(table: Table) -> None:
-            refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
+        def remove(table: Table) -> int:
+            return refs.remove_ref(table, identifier, tag, SnapshotRefType.TAG)
 
-        self._change("remove_tag", identifier, remove, ref=tag)
+        return self._change("remove_tag", identifier, remove, ref=tag)
 
-    def remove_branch(self, identifier: TableName, branch: str) -> None:
-        """Remove a branch; the snapshots that only it keeps then expire like any other."""
+    def remove_branch(self, identifier: TableName, branch: str) -> int:
+        """Remove a branch, and return the id of its head; snapshots that only it keeps then expire like any other."""
         identifier = identifier_of(identifier)
 
-        def remove(table: Table) -> None:
-            refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
+        def remove(table: Table) -> int:
+            return refs.remove_ref(table, identifier, branch, SnapshotRefType.BRANCH)
 
-        self._change("remove_branch", identifier, remove, ref=branch)
+        return self._change("remove_branch", identifier, remove, ref=branch)
 
     def fast_forward(self, identifier: TableName, branch: str, *, remove: bool = False) -> None:
         """Publish a branch: main becomes its head. It is refused if main has moved since the branch began.
@@ -903,16 +969,32 @@ class IcebergTableManager(PhysicalMaintenance):
         with self._changing("fast_forward", identifier, ref=branch) as table:
             refs.fast_forward(table, identifier, branch, remove=remove)
 
-    def rollback_to_snapshot(self, identifier: TableName, snapshot_id: int) -> None:
+    def rollback_to_snapshot(
+        self, identifier: TableName, snapshot_id: int, *, expected_head: int | None = None
+    ) -> None:
         """Make an earlier snapshot the head again; nothing is deleted.
 
         Args:
             identifier: The table.
             snapshot_id: A snapshot in the history of main.
+            expected_head: The head that `plan_rollback` showed. Another head is a conflict. By default any.
         """
         identifier = identifier_of(identifier)
         with self._changing("rollback", identifier, snapshot_id=snapshot_id) as table:
-            refs.move_main(table, identifier, snapshot_id)
+            refs.move_main(table, identifier, snapshot_id, expected=expected_head)
+
+    def restore_snapshot(self, identifier: TableName, snapshot_id: int) -> None:
+        """Undo a rollback: make a snapshot that main was rolled back from the head again.
+
+        Refused if main has other commits since then, which would be lost.
+
+        Args:
+            identifier: The table.
+            snapshot_id: A snapshot that descends from main's head.
+        """
+        identifier = identifier_of(identifier)
+        with self._changing("restore", identifier, snapshot_id=snapshot_id) as table:
+            refs.move_main_forward(table, identifier, snapshot_id)
 
     def rollback_to_timestamp(self, identifier: TableName, moment: datetime) -> None:
         """Make the snapshot that was current at a time the head again; nothing is deleted.
@@ -928,7 +1010,9 @@ class IcebergTableManager(PhysicalMaintenance):
     @contextmanager
     def _changing(self, action: str, identifier: TableIdentifier, **facts: object) -> Iterator[Table]:
         with operation(f"iceberg.{action}", table=str(identifier), **facts), translated(action, identifier):
-            yield self.load_table(identifier)
+            table = self.load_table(identifier)
+            self.refuse_moved(table, identifier)
+            yield table
 
     def _change(
         self, action: str, identifier: TableIdentifier, apply: Callable[[Table], _Changed], **facts: object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -56,7 +56,7 @@ from floe_core.retry import Retry
 from floe_core.security import OwnSettings, is_credential_key
 from floe_iceberg._pyiceberg.rest_catalog import AdaptedRestCatalog, raise_for_response
 from floe_iceberg._pyiceberg.tables import table_of
-from floe_iceberg.catalogs import ServedTable
+from floe_iceberg.catalogs import ServedTable, TableChange
 from floe_iceberg.errors import translated
 from floe_iceberg.maintenance import of_ms
 from floe_iceberg.snapshots import latest_ms, stamped
@@ -409,7 +409,47 @@ class PolarisCatalog(AdaptedRestCatalog):
         latest = latest_ms(table.metadata)
         updates = stamped(updates, table.metadata, after=latest)
         try:
-            return self._retry.once(lambda: self._entered(lambda: send(table, requirements, updates)))
+            return self._send_commit(lambda: send(table, requirements, updates))
+        except RESTError as exc:
+            if _REFUSED_TIMESTAMP.search(str(exc)):
+                made = [update.snapshot.timestamp_ms for update in updates if isinstance(update, AddSnapshotUpdate)]
+                raise _refused_timestamp(exc, ".".join(table.name()), latest, made) from exc
+            raise
+        finally:
+            self._http.headers.pop("Authorization", None)  # PyIceberg leaves a table's own token on the shared session
+
+    @property
+    def refuses_many_tables(self) -> str | None:
+        if self.has_transactions:
+            return None
+        return (
+            f"{address(self._settings.uri)} does not offer commits of several tables (its /v1/config does not list "
+            f"POST /v1/{{prefix}}/transactions/commit)"
+        )
+
+    @property
+    def is_atomic(self) -> bool:
+        return False  # a server may advertise the endpoint and apply the changes one by one
+
+    def commit_tables(self, changes: Sequence[TableChange]) -> None:
+        """Every change, or none, as far as the server keeps that; sent once, without retries."""
+        sent = [
+            (
+                change.table.name(),
+                change.requirements,
+                stamped(change.updates, change.table.metadata, after=latest_ms(change.table.metadata)),
+            )
+            for change in changes
+        ]
+        try:
+            self._send_commit(lambda: self.send_transaction(sent))
+        except NoSuchTableError as exc:
+            raise CommitFailedException(str(exc)) from exc
+
+    def _send_commit(self, send: Callable[[], Result]) -> Result:
+        """Send a commit once, and tell a refusal from an unknown outcome."""
+        try:
+            return self._retry.once(lambda: self._entered(send))
         except ValidationError as exc:
             if not self._inside.answered:
                 raise _not_sent(exc) from None
@@ -433,12 +473,7 @@ class PolarisCatalog(AdaptedRestCatalog):
             conflict = kind in ("CommitFailedException", "CommitConflictException", "ConflictException")
             if conflict or "sequence number" in str(exc):  # the latter: a commit to another branch
                 raise CommitFailedException(str(exc)) from exc
-            if _REFUSED_TIMESTAMP.search(str(exc)):
-                made = [update.snapshot.timestamp_ms for update in updates if isinstance(update, AddSnapshotUpdate)]
-                raise _refused_timestamp(exc, ".".join(table.name()), latest, made) from exc
             raise
-        finally:
-            self._http.headers.pop("Authorization", None)  # PyIceberg leaves a table's own token on the shared session
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         create = super().create_namespace

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import requests
-from pyiceberg.catalog.rest import Endpoint, RestCatalog, TableResponse
+from pydantic import Field
+from pyiceberg.catalog.rest import Endpoint, HttpMethod, RestCatalog, TableResponse
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, RESTError
 from pyiceberg.io import FileIO
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import CommitTableRequest, StagedTable, Table, TableIdentifier
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, IcebergBaseModel, Identifier, Properties
 
 from floe_core.engines import private_names, require_members
 
@@ -37,6 +40,22 @@ require_members(
     "_supported_endpoints",
     promise=_SERVER,
 )
+
+
+# A commit that was not answered properly may have been applied.
+_COMMIT_ERRORS: dict[int, type[Exception]] = {
+    409: CommitFailedException,
+    500: CommitStateUnknownException,
+    501: RESTError,
+    502: CommitStateUnknownException,
+    504: CommitStateUnknownException,
+}
+_TRANSACTION = "transactions/commit"
+_COMMIT_TRANSACTION = Endpoint(http_method=HttpMethod.POST, path=f"/v1/{{prefix}}/{_TRANSACTION}")
+
+
+class _CommitTransactionRequest(IcebergBaseModel):
+    table_changes: tuple[CommitTableRequest, ...] = Field(alias="table-changes")
 
 
 def raise_for_response(exc: requests.HTTPError) -> None:
@@ -83,6 +102,33 @@ class AdaptedRestCatalog(RestCatalog):
     def path_of(self, identifier: str | Identifier) -> Properties:
         """The parts of an identifier as they appear in a URL."""
         return self._split_identifier_for_path(identifier)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Does the server advertise commits of several tables?"""
+        return _COMMIT_TRANSACTION in self._supported_endpoints
+
+    def send_transaction(
+        self, changes: Sequence[tuple[Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]]
+    ) -> None:
+        """Send one commit with the changes of several tables."""
+        request = _CommitTransactionRequest(
+            table_changes=tuple(
+                CommitTableRequest(
+                    identifier=TableIdentifier(namespace=name[:-1], name=name[-1]),
+                    requirements=requirements,
+                    updates=updates,
+                )
+                for name, requirements, updates in changes
+            )
+        )
+        response = self.open_session().post(
+            self.url(_TRANSACTION), data=request.model_dump_json(by_alias=True).encode()
+        )
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as exc:
+            _handle_non_200_response(exc, _COMMIT_ERRORS)
 
     def _create_session(self) -> requests.Session:
         return self.open_session()

@@ -104,15 +104,18 @@ class RetryingSqlCatalog(StorageCatalog):
     list_tables = _reading("list_tables")
     load_namespace_properties = _reading("load_namespace_properties")
     load_table = _reading("load_table")
+    load_tables = _reading("load_tables")
     namespace_exists = _reading("namespace_exists")
     table_exists = _reading("table_exists")
 
     # The caller resolves the outcome of a commit whose response was lost.
     commit_table = _writing("commit_table")
+    commit_tables = _writing("commit_tables")
     create_namespace = _writing("create_namespace")
     create_table = _writing("create_table")
     drop_namespace = _writing("drop_namespace")
     drop_table = _writing("drop_table")
+    drop_unchanged = _writing("drop_unchanged")
     register_table = _writing("register_table")
     rename_table = _writing("rename_table")
     update_namespace_properties = _writing("update_namespace_properties")

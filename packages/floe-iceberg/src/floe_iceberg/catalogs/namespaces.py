@@ -30,7 +30,10 @@ from floe_core.plugins import CatalogPlugin
 from floe_iceberg._pyiceberg.sql_catalog import holds_views
 from floe_iceberg.errors import translated
 
-__all__ = ["Namespaces"]
+__all__ = ["JOURNAL", "Namespaces"]
+
+# The prefix of namespaces that record publications of several tables: they have no tables, and are not listed.
+JOURNAL = "floe_journal_"
 
 _SHOWN = 5
 # The placeholder by which a SQL catalog stores a namespace without properties; both engines recognize it.
@@ -276,6 +279,8 @@ class Namespaces:
         levels = parent.levels if parent else ()
         with translated("list_namespaces", parent or self._catalog.name, namespace=True):
             children = {name for name in self._listed(levels) if len(name) == len(levels) + 1}
+        if parent is None:
+            children = {name for name in children if not name[0].startswith(JOURNAL)}
         return [namespace for namespace in map(_usable, children) if namespace is not None]
 
     def _with_descendants(self, namespaces: Iterable[Namespace]) -> Iterator[Namespace]:

@@ -23,6 +23,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from floe_core import __version__
 from floe_core.config import LocalStorageConfig, PostgresAddress, SqlCatalogConfig, is_postgres, resolve_model
+from floe_core.disk import usable_path
 from floe_core.errors import ConfigurationError, DamagedFileError, FloeStorageError
 from floe_core.identifiers import Namespace, TableIdentifier
 from floe_core.observability import note, operation, warn
@@ -35,7 +36,7 @@ from floe_iceberg.catalogs.sqlite import SqliteFile
 from floe_iceberg.errors import sql_state, translated
 from floe_iceberg.files.containment import may_overlap
 from floe_iceberg.snapshots.timestamps import in_order, now_ms, stamped
-from floe_iceberg.storage.local import LocalStoragePlugin, usable_path
+from floe_iceberg.storage.local import LocalStoragePlugin
 
 __all__ = ["SqlCatalogPlugin"]
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import pyarrow as pa
 from pyiceberg.catalog import LOCATION, METADATA, Catalog, delete_files
 from pyiceberg.catalog.sql import IcebergTables
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -15,19 +22,23 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete
+from sqlalchemy.orm import Session
 
 from floe_core.errors import PluginError
 from floe_core.identifiers import TableIdentifier
 from floe_core.observability import note, warn
 from floe_core.plugins import StoragePlugin
 from floe_iceberg._pyiceberg.sql_catalog import AdaptedSqlCatalog
+from floe_iceberg.catalog_rows import newest_locations
 from floe_iceberg.catalogs.foreign_tables import refuse_location_provider
 from floe_iceberg.catalogs.locations import fresh_location, is_taken
+from floe_iceberg.catalogs.sql_transaction import commit_rows
+from floe_iceberg.catalogs.table_changes import TableChange
 from floe_iceberg.files.metadata_log import DELETE_AFTER_COMMIT, deletable, dropped_from_log, why_kept
 from floe_iceberg.files.other_tables import Neighbours
 from floe_iceberg.files.ownership import Homes
-from floe_iceberg.files.purge import finish_purge, plan_purge, report_kept
+from floe_iceberg.files.purge import finish_purge, plan_purge, refuse_changed, report_kept
 
 __all__ = ["StorageCatalog", "files_of"]
 
@@ -64,13 +75,33 @@ class StorageCatalog(AdaptedSqlCatalog):
         return files_of(self.storage)
 
     def table_of_row(self, row: IcebergTables) -> Table:
-        location = row.metadata_location
+        return self._table_at(
+            (*Catalog.identifier_to_tuple(row.table_namespace), row.table_name), row.metadata_location
+        )
+
+    def _table_at(self, name: Identifier, location: str | None) -> Table:
         if not location:
-            raise NoSuchTableError(f"{row.table_namespace}.{row.table_name} has no metadata location")
+            raise NoSuchTableError(f"{'.'.join(name)} has no metadata location")
         files = self.file_io()
-        metadata = FromInputFile.table_metadata(files.new_input(location))
-        name = (*Catalog.identifier_to_tuple(row.table_namespace), row.table_name)
-        return Table(name, metadata, location, files, self)
+        return Table(name, FromInputFile.table_metadata(files.new_input(location)), location, files, self)
+
+    def load_tables(self, names: Collection[Identifier], known: Collection[Table] = ()) -> list[Table]:
+        """The tables that exist, all as they were at one moment. The metadata of a `known` one is not parsed again."""
+        parsed = {table.metadata_location: table for table in known}
+        found = newest_locations(self, names)
+        return [parsed.get(found[name]) or self._table_at(name, found[name]) for name in names if name in found]
+
+    @property
+    def refuses_many_tables(self) -> None:
+        return None
+
+    @property
+    def is_atomic(self) -> bool:
+        return True
+
+    def commit_tables(self, changes: Sequence[TableChange]) -> None:
+        """Every change, or none, in one transaction of the database."""
+        commit_rows(self, changes)
 
     def new_location(self, database_name: str, table_name: str) -> str:
         """One folder per namespace level, as in Spark and Floe; never a location with the metadata of another table."""
@@ -143,6 +174,23 @@ class StorageCatalog(AdaptedSqlCatalog):
 
     def _homes(self) -> Homes:
         return Homes(self.storage.get_warehouse_uri(), self.owned_locations)
+
+    def drop_unchanged(self, identifier: Identifier, metadata_location: str) -> None:
+        """Drop the table if this is its metadata file; a conflict if it has another one by now."""
+        *levels, name = identifier
+        dropped = delete(IcebergTables).where(
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == ".".join(levels),
+            IcebergTables.table_name == name,
+            IcebergTables.metadata_location == metadata_location,
+        )
+        with Session(self.engine) as session:
+            matched = session.connection().execute(dropped).rowcount
+            session.commit()
+        if matched == 0:
+            table = TableIdentifier.from_string(".".join(identifier))
+            refuse_changed(self.load_table(identifier), table, metadata_location)
+            raise CommitFailedException(f"Table was replaced: {table}")
 
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop the table and delete its own files; files that may belong to others stay, and are logged."""

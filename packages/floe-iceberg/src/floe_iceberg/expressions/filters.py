@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -15,7 +16,11 @@ from pyiceberg.expressions import (
     BooleanExpression,
     BoundPredicate,
     EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
     In,
+    LessThan,
+    LessThanOrEqual,
     LiteralPredicate,
     Not,
     NotEqualTo,
@@ -31,7 +36,17 @@ from pyiceberg.expressions import parser as language
 from pyiceberg.expressions.literals import FloatLiteral, Literal
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, rewrite_not, visit
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    TimestampType,
+    TimestamptzType,
+)
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyparsing import ParseException
 
 from floe_core.errors import ConfigurationError
@@ -41,6 +56,10 @@ from floe_iceberg.schema.columns import no_column
 __all__ = ["condition_of", "is_negative"]
 
 _EXAMPLE = "n > 10 AND note = 'x'"
+_IN_SQL = "; for any other condition use floe sql or lake.sql"
+# The first and the last value that Python has.
+_DAYS = (date_to_days(date.min), date_to_days(date.max))
+_MICROSECONDS = (datetime_to_micros(datetime.min), datetime_to_micros(datetime.max))
 
 
 def condition_of(
@@ -57,14 +76,21 @@ def condition_of(
         raise ConfigurationError(
             f"{argument} is a {type(row_filter).__name__}; write a text like {_EXAMPLE}, or an expression of PyIceberg"
         )
+    in_sql = _IN_SQL if argument == "row_filter" else ""  # a write has no other way to say what it replaces
     try:
         parsed = language.parse(_without_exponents(row_filter)) if isinstance(row_filter, str) else row_filter
     except ParseException as exc:
         raise ConfigurationError(
-            f"{argument} {row_filter!r} cannot be read at character {exc.column}; write it like {_EXAMPLE}"
+            f"{argument} {row_filter!r} cannot be read at character {exc.column}; write it like {_EXAMPLE}{in_sql}"
         ) from None
     except ValueError as exc:
-        raise ConfigurationError(f"{argument} {row_filter!r} cannot be read: {exc}") from exc
+        hint = in_sql if "LIKE" in str(exc) else ""
+        raise ConfigurationError(f"{argument} {row_filter!r} cannot be read: {exc}{hint}") from exc
+    if isinstance(row_filter, str) and any("_" in match["pattern"] for match in _LIKE.finditer(row_filter)):
+        raise ConfigurationError(
+            f"{argument} {row_filter!r}: the _ of a LIKE would stand for itself here, and for any character in SQL; "
+            f"compare with =, or pass StartsWith of PyIceberg for a prefix{in_sql}"
+        )
     problems = visit(parsed, _Problems(schema))
     if problems:
         raise ConfigurationError(
@@ -73,6 +99,8 @@ def condition_of(
     # Rewritten without NOT, so that no predicate that is NULL has to be negated later.
     return visit(rewrite_not(parsed), _InSql(schema))
 
+
+_LIKE = re.compile(r"\blike\s*'(?P<pattern>(?:[^'\\]|\\.)*)'", re.IGNORECASE)
 
 # A quoted string, which is skipped, or a number with an exponent, which PyIceberg's grammar does not have.
 _EXPONENT = re.compile(
@@ -142,6 +170,8 @@ class _InSql(BooleanExpressionVisitor[BooleanExpression]):
         if isinstance(kind, FloatType):
             predicate = _with_float_literals(predicate)
         condition = _with_both_zeros(predicate) if isinstance(kind, FloatType | DoubleType) else predicate
+        if isinstance(kind, DateType | TimestampType | TimestamptzType) and isinstance(predicate, LiteralPredicate):
+            condition = _within_calendar(predicate, kind)
         if not isinstance(predicate, NotEqualTo | NotIn | NotStartsWith):
             return condition
         not_null: Any = NotNull
@@ -162,6 +192,28 @@ def _with_both_zeros(predicate: UnboundPredicate) -> BooleanExpression:
     if isinstance(predicate, In):
         return Or(rest, equal(predicate.term, zeros[0]))
     return And(rest, unequal(predicate.term, zeros[0]))
+
+
+def _within_calendar(predicate: LiteralPredicate, kind: IcebergType) -> BooleanExpression:
+    """The same condition in other words, if planning would otherwise compute a day that Python does not have.
+
+    Planning moves the limit of an order by one, which fails at the first and the last day or microsecond.
+    """
+    kind_of: Any = type(predicate)
+    equal: Any = EqualTo
+    unequal: Any = NotEqualTo
+    by, same = predicate.term, predicate.literal
+    first, last = _DAYS if isinstance(kind, DateType) else _MICROSECONDS
+    value = same.to(kind).value
+    strict = {LessThan: (LessThanOrEqual, first), GreaterThan: (GreaterThanOrEqual, last)}
+    loose = {LessThanOrEqual: (LessThan, last), GreaterThanOrEqual: (GreaterThan, first)}
+    if kind_of in strict and value == strict[kind_of][1]:
+        wider: Any = strict[kind_of][0]
+        return And(wider(by, same), unequal(by, same))
+    if kind_of in loose and value == loose[kind_of][1]:
+        narrower: Any = loose[kind_of][0]
+        return Or(narrower(by, same), equal(by, same))
+    return predicate
 
 
 def _with_float_literals(predicate: UnboundPredicate) -> UnboundPredicate:

@@ -5,7 +5,7 @@ from floe_iceberg.files.known_files import sends_files_elsewhere
 from floe_iceberg.files.listing import Listed, list_files, location_of
 from floe_iceberg.files.other_tables import Neighbours
 from floe_iceberg.files.ownership import Belongings, is_metadata_file
-from floe_iceberg.files.purge import finish_purge, refuse_shared
+from floe_iceberg.files.purge import Purge, finish_purge, refuse_shared
 from floe_iceberg.files.reachable import FileKind, present_files, reached_files
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "FileKind",
     "Listed",
     "Neighbours",
+    "Purge",
     "canonical",
     "canonical_set",
     "file_keys",

@@ -9,7 +9,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from floe_core.errors import FloeStorageError
+from floe_core.errors import ConcurrencyConflictError, FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_core.maintenance import KeptFile
 from floe_core.observability import warn
@@ -23,6 +23,7 @@ __all__ = [
     "finish_purge",
     "is_shared",
     "plan_purge",
+    "refuse_changed",
     "refuse_shared",
     "report_kept",
     "undeleted",
@@ -44,6 +45,15 @@ def refuse_shared(table: Table, identifier: TableIdentifier) -> None:
             f"table '{identifier}' has {GC_ENABLED}={table.properties[GC_ENABLED]}: its files may be shared with "
             f"another table, so nothing was dropped or deleted. Drop it without purge, or set {GC_ENABLED} to true if "
             f"no other table uses them"
+        )
+
+
+def refuse_changed(table: Table, identifier: TableIdentifier, expected_metadata: str | None) -> None:
+    """Refuse to drop a table that was changed since the decision to do so."""
+    if expected_metadata is not None and table.metadata_location != expected_metadata:
+        raise ConcurrencyConflictError(
+            f"table '{identifier}' was changed in the meantime, so it was not dropped: check what was written, then "
+            f"decide again"
         )
 
 

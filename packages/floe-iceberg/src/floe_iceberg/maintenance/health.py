@@ -181,7 +181,7 @@ def _file_facts(table: Table, manifests: list[ManifestFile], policy: CompactPoli
         for entry in entries:
             file, number = entry.data_file, entry.sequence_number or 0
             group = groups[str(file.partition) if is_present else ""]
-            if file.content is DataFileContent.DATA:
+            if file.content == DataFileContent.DATA:  # a plain number in format version 1
                 if file.record_count <= _LEAST_ROWS:
                     group.whole.add(len(group.sizes))
                 group.sizes.append(file.file_size_in_bytes)

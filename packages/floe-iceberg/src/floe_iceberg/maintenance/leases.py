@@ -56,9 +56,11 @@ _ATTEMPTS_ON_A_FULL_DISK = 7
 
 
 class Tables(Protocol):
-    """Anything that can load a table in its current state."""
+    """Anything that can load a table in its current state, and refuse one of a lake that was moved or copied."""
 
     def load_table(self, identifier: TableIdentifier) -> Table: ...
+
+    def refuse_moved(self, table: Table, identifier: TableIdentifier) -> None: ...
 
 
 class LeaseHeldError(ConcurrencyConflictError):
@@ -115,6 +117,7 @@ def release(manager: Tables, identifier: TableIdentifier, *, force: bool = False
     for attempt in _retrying():
         with attempt, translated("release_lease", identifier):
             table = manager.load_table(identifier)
+            manager.refuse_moved(table, identifier)
             holder = holder_of(table)
             left = sorted(tag for tag, ref in table.metadata.refs.items() if is_lease(tag) and _is_tag(ref))
             if not left:
@@ -206,6 +209,7 @@ class _Lease:
         for attempt in _retrying():
             with attempt, translated("take_lease", self._identifier):
                 table = self._manager.load_table(self._identifier)
+                self._manager.refuse_moved(table, self._identifier)
                 holder = holder_of(table)
                 if self._is_ours(holder):
                     return  # the response to an earlier attempt was lost

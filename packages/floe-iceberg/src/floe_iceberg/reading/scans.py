@@ -13,6 +13,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import UUIDType
 
 from floe_core.errors import ConfigurationError
@@ -25,6 +26,7 @@ from floe_iceberg.reading.streaming import stream
 from floe_iceberg.reading.traced_reads import CountedReads
 from floe_iceberg.schema.columns import no_column
 from floe_iceberg.snapshots.refs import known_snapshot, snapshot_at
+from floe_iceberg.snapshots.run_branches import refuse_unpublished
 
 __all__ = ["scan", "selected"]
 
@@ -69,14 +71,17 @@ class _Scan(DataScan):
         with self._translated():
             return super().to_arrow(dictionary_columns)
 
-    def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
+    def to_arrow_batch_reader(
+        self, dictionary_columns: tuple[str, ...] = (), *, tasks: Sequence[FileScanTask] | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream; of some planned files only, if `tasks` are given."""
         self._refuse_uuids()
         with self._translated():
             # Dictionary columns need PyIceberg's own reader, which reads every file ahead.
             reader = (
                 super().to_arrow_batch_reader(dictionary_columns)
                 if dictionary_columns
-                else stream(self, self.plan_files())
+                else stream(self, self.plan_files() if tasks is None else tasks)
             )
         return pa.RecordBatchReader.from_batches(reader.schema, self._each(reader))
 
@@ -138,7 +143,11 @@ def _snapshot(
         if found is None:
             there = ", ".join(table.metadata.refs) or "none"
             raise ConfigurationError(f"table '{identifier}' has no tag or branch {ref!r} (there: {there})")
+        if ref == MAIN_BRANCH:
+            refuse_unpublished(table, identifier)
         return found.snapshot_id
+    if snapshot_id is None:
+        refuse_unpublished(table, identifier)
     return None if snapshot_id is None else known_snapshot(table, identifier, snapshot_id).snapshot_id
 
 

@@ -1,4 +1,4 @@
-"""Errors for columns that a schema does not have, with the most similar name."""
+"""Columns that a schema does not have, with the most similar name; and columns that may be NULL."""
 
 from __future__ import annotations
 
@@ -6,8 +6,31 @@ import difflib
 from collections.abc import Iterable
 
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-__all__ = ["no_column"]
+__all__ = ["no_column", "with_optional_columns"]
+
+
+def with_optional_columns(schema: Schema) -> Schema:
+    """The schema with columns that may be NULL at every level, as Spark creates tables."""
+    made = _optional(schema.as_struct())
+    assert isinstance(made, StructType)  # noqa: S101 - a struct stays one
+    return Schema(*made.fields)
+
+
+def _optional(kind: IcebergType) -> IcebergType:
+    if isinstance(kind, StructType):
+        return StructType(
+            *(
+                field.model_copy(update={"required": False, "field_type": _optional(field.field_type)})
+                for field in kind.fields
+            )
+        )
+    if isinstance(kind, ListType):
+        return kind.model_copy(update={"element_required": False, "element_type": _optional(kind.element_type)})
+    if isinstance(kind, MapType):
+        return kind.model_copy(update={"value_required": False, "value_type": _optional(kind.value_type)})
+    return kind
 
 
 def no_column(names: Iterable[str], schema: Schema) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, pyarrow_to_schema, schema_to_pyarrow
-from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.schema import Schema, index_by_id, index_by_name
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.schema import UpdateSchema
@@ -27,7 +27,16 @@ from floe_core.errors import SchemaEvolutionError
 from floe_iceberg._pyiceberg.tables import metadata_of
 from floe_iceberg.schema.types import column_problems, places_of
 
-__all__ = ["SchemaChange", "apply_change", "apply_to", "fits", "name_problems", "plan_change", "to_iceberg_schema"]
+__all__ = [
+    "SchemaChange",
+    "apply_change",
+    "apply_to",
+    "fits",
+    "fits_schema",
+    "name_problems",
+    "plan_change",
+    "to_iceberg_schema",
+]
 
 Path = tuple[str, ...]
 
@@ -49,13 +58,15 @@ class SchemaChange:
         return bool(self.added or self.widened or self.relaxed)
 
     def __str__(self) -> str:
-        return ", ".join(
-            [
-                *(f"+{'.'.join(path)} {kind}" for path, kind in self.added.items()),
-                *(f"{'.'.join(path)} -> {kind}" for path, kind in self.widened.items()),
-                *(f"{'.'.join(path)} may be null" for path in self.relaxed),
-            ]
-        )
+        return ", ".join(self.texts())
+
+    def texts(self) -> list[str]:
+        """Each change as text, such as `+discount double`."""
+        return [
+            *(f"+{'.'.join(path)} {kind}" for path, kind in self.added.items()),
+            *(f"{'.'.join(path)} -> {kind}" for path, kind in self.widened.items()),
+            *(f"{'.'.join(path)} may be null" for path in self.relaxed),
+        ]
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
@@ -207,6 +218,15 @@ def fits(narrow: IcebergType, wide: IcebergType) -> bool:
         return narrow.scale == wide.scale and narrow.precision <= wide.precision
     return (isinstance(narrow, IntegerType) and isinstance(wide, LongType)) or (
         isinstance(narrow, FloatType) and isinstance(wide, DoubleType)
+    )
+
+
+def fits_schema(staged: Schema, now: Schema) -> bool:
+    """Do files written for `staged` fit `now`: the same field ids, and no field that became required?"""
+    ids, before = index_by_name(now), index_by_id(staged)
+    return all(ids.get(name) == field_id for name, field_id in index_by_name(staged).items()) and not any(
+        field.required and (field_id not in before or not before[field_id].required)
+        for field_id, field in index_by_id(now).items()
     )
 
 

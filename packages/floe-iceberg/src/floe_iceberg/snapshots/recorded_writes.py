@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from floe_iceberg.snapshots.snapshots import WRITE_ID
+from floe_iceberg.snapshots.snapshots import WRITE_ID, summary_of, undone_in
 
 __all__ = ["BranchHistory", "Loss", "RecordedWrite"]
 
@@ -57,8 +57,11 @@ class BranchHistory:
         self._by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
         self._chain = self._ancestors(branch)
         self.summaries = [item.summary.additional_properties for item in self._chain if item.summary is not None]
-        self._write_ids = {summary[WRITE_ID] for summary in self.summaries if WRITE_ID in summary}
-        self.snapshot_ids = {str(snapshot.snapshot_id) for snapshot in self._chain}
+        undone = undone_in(self._chain)
+        held = [item for item in self._chain if item.snapshot_id not in undone]
+        self._undone = {str(snapshot_id) for snapshot_id in undone}
+        self._write_ids = {summary[WRITE_ID] for summary in map(summary_of, held) if WRITE_ID in summary}
+        self.snapshot_ids = {str(snapshot.snapshot_id) for snapshot in held}
         self.snapshot_ids |= {summary[_PICKED_FROM] for summary in self.summaries if _PICKED_FROM in summary}
 
     @property
@@ -79,6 +82,8 @@ class BranchHistory:
             return Loss.RECREATED
         if write.snapshot_id is None or self._holds(write):
             return None
+        if str(write.snapshot_id) in self._undone:
+            return Loss.ROLLED_BACK
         snapshot = self._by_id.get(write.snapshot_id)
         by_snapshot = write.branch is None and snapshot is not None and self._is_on_another_branch(snapshot)
         if by_snapshot or (write.branch or self._branch) != self._branch:

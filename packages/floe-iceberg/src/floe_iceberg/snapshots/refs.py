@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import uuid
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from difflib import get_close_matches
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -22,23 +26,32 @@ from pyiceberg.table.update import (
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, check_name
 from floe_iceberg.snapshots.snapshots import ancestors_of
+from floe_iceberg.snapshots.timestamps import now_ms
 
 __all__ = [
     "CURSOR_PREFIX",
     "FOREVER_MS",
+    "GUARD_MS",
     "LEASE",
+    "Revision",
+    "check_ancestor",
     "commit_refs",
     "create_ref",
     "discard",
     "fast_forward",
+    "find_snapshot",
     "known_snapshot",
+    "moment_of",
     "move_main",
+    "move_main_forward",
     "move_tag",
     "publication",
     "remove_ref",
     "snapshot_at",
     "staged_since",
     "staging_branch",
+    "tagged",
+    "withdrawal",
 ]
 
 # The prefix of tags at the snapshot that an asset consumed last; it still needs the snapshots after it.
@@ -48,8 +61,17 @@ LEASE = "floe-lease"
 # The longest age that Iceberg can store; it overrides any table property on the age of refs.
 FOREVER_MS = 2**63 - 1
 _STAGING = re.compile(r"floe_([0-9a-f]+)_[0-9a-f]{12}")
-# How many snapshots an error lists.
+# How long the tag of a withdrawn publication stays: longer than any request of it may be in flight.
+GUARD_MS = 24 * 3600 * 1000
+# How long the head of a table is kept by a tag after a run was undone.
+_KEPT_MS = 30 * GUARD_MS
+# How many snapshots, tags or branches an error lists.
 _LISTED = 5
+_DATE_DIGITS = 8  # of a date such as 20260131; the ids of snapshots are longer
+_SHORTEST_AGE = timedelta(milliseconds=1)  # that Iceberg can store
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# A snapshot by its id, by a tag or branch, or by a time; each of them also as text.
+Revision = int | str | datetime
 
 
 def staging_branch(now: float) -> str:
@@ -79,14 +101,19 @@ def create_ref(
         raise ConfigurationError(str(exc)) from None
     if name.startswith(LEASE):
         raise ConfigurationError(f"{kind.value} {name!r}: names that begin with {LEASE} are reserved; choose another")
-    if max_age is not None and max_age <= timedelta(0):
-        raise ConfigurationError(f"{kind.value} {name!r}: max_ref_age must be greater than zero")
+    if name.isdecimal() or _time(name) is not None:
+        raise ConfigurationError(
+            f"{kind.value} {name!r} reads like the id of a snapshot, or a time: choose a name with a letter, such as "
+            f"v{name}"
+        )
+    if max_age is not None and max_age < _SHORTEST_AGE:
+        raise ConfigurationError(f"{kind.value} {name!r}: its age must be at least one millisecond")
     if name in table.metadata.refs:
         raise ConfigurationError(
             f"table '{identifier}' has a {table.metadata.refs[name].snapshot_ref_type.value} {name!r} already"
         )
     snapshot = known_snapshot(table, identifier, snapshot_id)
-    age_ms = None if max_age is None else int(max_age.total_seconds() * 1000)
+    age_ms = None if max_age is None else max_age // _SHORTEST_AGE
     update = SetSnapshotRefUpdate(
         ref_name=name,
         type=kind,
@@ -115,26 +142,87 @@ def move_tag(table: Table, identifier: TableIdentifier, name: str, snapshot_id: 
     commit_refs(table, {name: None if ref is None else ref.snapshot_id}, [update])
 
 
-def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: SnapshotRefType) -> None:
-    """Remove a tag or branch; its snapshot stays until it expires."""
+def remove_ref(table: Table, identifier: TableIdentifier, name: str, kind: SnapshotRefType) -> int:
+    """Remove a tag or branch, and return the id of its snapshot, which stays until it expires."""
     ref = table.metadata.refs.get(name)
-    if ref is None or ref.snapshot_ref_type is not kind or name == MAIN_BRANCH:
+    if ref is not None and ref.snapshot_ref_type is not kind:
+        raise ConfigurationError(f"{name!r} is a {ref.snapshot_ref_type.value} of '{identifier}', not a {kind.value}")
+    if name == MAIN_BRANCH:
+        raise ConfigurationError(f"branch {name!r} of '{identifier}' cannot be removed")
+    if ref is None:
         raise ConfigurationError(
             f"table '{identifier}' has no {kind.value} {name!r} to remove (there: {_names(table, kind)})"
+            f"{_suggestion(name, _of_kind(table, kind))}"
         )
     commit_refs(table, {name: ref.snapshot_id}, [RemoveSnapshotRefUpdate(ref_name=name)])
+    return ref.snapshot_id
 
 
-def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int) -> None:
-    """Roll main back to one of its ancestors; a conflict if main moved since the table was loaded."""
+def move_main(table: Table, identifier: TableIdentifier, snapshot_id: int, *, expected: int | None = None) -> None:
+    """Roll main back to one of its ancestors; a conflict if main moved since the table was loaded.
+
+    Args:
+        expected: The head that the caller decided on; another one is a conflict too.
+    """
     head = table.current_snapshot()
-    known_snapshot(table, identifier, snapshot_id)
-    if snapshot_id not in _ancestors(table, head):
-        raise ConfigurationError(
-            f"snapshot {snapshot_id} is not in the history of '{identifier}', so the table cannot be rolled back to it"
+    if expected is not None and (head is None or head.snapshot_id != expected):
+        raise ConcurrencyConflictError(
+            f"main of '{identifier}' moved from snapshot {expected} to {head.snapshot_id if head else 'none'} in the "
+            f"meantime; nothing was rolled back: check what was written, then decide again"
         )
+    known_snapshot(table, identifier, snapshot_id)
+    check_ancestor(table, identifier, snapshot_id)
     if head is not None and head.snapshot_id != snapshot_id:
         commit_refs(table, {MAIN_BRANCH: head.snapshot_id}, [_set_branch(table, MAIN_BRANCH, snapshot_id)])
+
+
+def move_main_forward(table: Table, identifier: TableIdentifier, snapshot_id: int) -> None:
+    """Undo a rollback: move main to a snapshot that descends from its head, so that no commit is lost."""
+    head, target = table.current_snapshot(), known_snapshot(table, identifier, snapshot_id)
+    if head is not None and head.snapshot_id not in _ancestors(table, target):
+        is_before = snapshot_id in _ancestors(table, head)
+        hint = (
+            f"to go back to it: floe snapshots rollback {identifier} --to {snapshot_id}"
+            if is_before
+            else f"main has other commits since then, which would be lost. {_way_to(table, identifier, target)}"
+        )
+        raise ConfigurationError(f"snapshot {snapshot_id} of '{identifier}' is not ahead of main: {hint}")
+    if head is None or head.snapshot_id != snapshot_id:
+        expected = {MAIN_BRANCH: None if head is None else head.snapshot_id}
+        commit_refs(table, expected, [_set_branch(table, MAIN_BRANCH, snapshot_id)])
+
+
+def check_ancestor(table: Table, identifier: TableIdentifier, snapshot_id: int) -> None:
+    """Refuse to roll back to a snapshot that main was never at, or was rolled back from."""
+    head = table.current_snapshot()
+    if snapshot_id not in (ancestors := _ancestors(table, head)):
+        ids = [str(snapshot.snapshot_id) for snapshot in table.snapshots() if snapshot.snapshot_id in ancestors]
+        target = known_snapshot(table, identifier, snapshot_id)
+        is_ahead = head is not None and head.snapshot_id in _ancestors(table, target)
+        ahead = f"; it is ahead of main: floe snapshots restore {identifier} {snapshot_id}"
+        hint = ahead if is_ahead else f". {_way_to(table, identifier, target)}"
+        raise ConfigurationError(
+            f"snapshot {snapshot_id} is not in the history of '{identifier}', so the table cannot be rolled back to it "
+            f"(in its history: {_listed(ids)}){hint}"
+        )
+
+
+def _way_to(table: Table, identifier: TableIdentifier, target: Snapshot) -> str:
+    """How to reach the rows of a snapshot beside main: by reading them, or by giving up what main has since."""
+    names = sorted(name for name, ref in table.metadata.refs.items() if ref.snapshot_id == target.snapshot_id)
+    revision = f"--ref {shlex.quote(names[0])}" if names else f"--snapshot {target.snapshot_id}"
+    read = f"Its rows can be read, and written again: floe read {identifier} {revision}"
+    main = _ancestors(table, table.current_snapshot())
+    fork = next((one for one in ancestors_of(target, table.metadata) if one.snapshot_id in main), None)
+    if fork is None:
+        return read
+    lost = len(main) - len(_ancestors(table, fork))
+    commits = "the commit" if lost == 1 else f"the {lost:,} commits"
+    return (
+        f"{read}. To make it current without {commits} that main has instead: "
+        f"floe snapshots rollback {identifier} --to {fork.snapshot_id}, then "
+        f"floe snapshots restore {identifier} {target.snapshot_id}"
+    )
 
 
 def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remove: bool = False) -> None:
@@ -148,6 +236,7 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
     if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         raise ConfigurationError(
             f"table '{identifier}' has no branch {branch!r} (there: {_names(table, SnapshotRefType.BRANCH)})"
+            f"{_suggestion(branch, _of_kind(table, SnapshotRefType.BRANCH))}"
         )
     head = table.current_snapshot()
     if head is not None and head.snapshot_id not in _ancestors(table, table.snapshot_by_id(ref.snapshot_id)):
@@ -162,14 +251,50 @@ def fast_forward(table: Table, identifier: TableIdentifier, branch: str, *, remo
 
 
 def publication(
-    table: Table, branch: str, *, to: str, expected: int
+    table: Table, branch: str, *, to: str, expected: int | None
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
     """Move `to` from the `expected` snapshot to the head of a branch, and remove the branch."""
-    staged = table.metadata.refs[branch].snapshot_id
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        raise CommitFailedException(f"branch {branch} does not exist")
+    staged = ref.snapshot_id
     updates = (_set_branch(table, to, staged), RemoveSnapshotRefUpdate(ref_name=branch))
     return updates, (
         AssertRefSnapshotId(ref=to, snapshot_id=expected),
         AssertRefSnapshotId(ref=branch, snapshot_id=staged),
+    )
+
+
+def withdrawal(
+    table: Table, branch: str, *, head: int, start: int | None, guard: str
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Take a publication back: main moves from `head` to the snapshot where it was, and the branch is there again.
+
+    Args:
+        guard: A tag that is created: a late request of the publication asserts that it does not exist.
+    """
+    back: TableUpdate = (
+        RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH) if start is None else _set_branch(table, MAIN_BRANCH, start)
+    )
+    marked = head if start is None else start
+    tag = tagged(table, guard, marked, age_ms=GUARD_MS)
+    return (_set_branch(table, branch, head), back, tag), (
+        AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=head),
+        AssertRefSnapshotId(ref=branch, snapshot_id=None),
+    )
+
+
+def tagged(table: Table, name: str, snapshot_id: int, *, age_ms: int = _KEPT_MS) -> SetSnapshotRefUpdate:
+    """A tag that expiry removes when it is so old; Iceberg counts from the time of the snapshot."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    before = 0 if snapshot is None else max(0, now_ms() - snapshot.timestamp_ms)
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=before + age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
     )
 
 
@@ -196,7 +321,7 @@ def snapshot_at(table: Table, identifier: TableIdentifier, moment: datetime) -> 
     """The snapshot that was current at a moment, by the clock of its writer."""
     if moment.tzinfo is None:
         raise ConfigurationError(f"as_of {moment} has no time zone; set it, for example {moment.isoformat()}+00:00")
-    found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+    found = table.snapshot_as_of_timestamp((moment - _EPOCH) // timedelta(milliseconds=1))
     if found is None:
         first = min((snapshot.timestamp_ms for snapshot in table.snapshots()), default=None)
         oldest = "none yet" if first is None else datetime.fromtimestamp(first / 1000, timezone.utc).isoformat()
@@ -219,15 +344,89 @@ def known_snapshot(table: Table, identifier: TableIdentifier, snapshot_id: int |
     return found
 
 
+def find_snapshot(table: Table, identifier: TableIdentifier, revision: Revision | None) -> Snapshot:
+    """The snapshot with this id, at this tag or branch, or current at this time; the head if None."""
+    if revision is None or isinstance(revision, int):
+        return known_snapshot(table, identifier, revision)
+    if isinstance(revision, datetime):
+        return snapshot_at(table, identifier, revision)
+    if revision in table.metadata.refs:
+        _refuse_ambiguous(table, identifier, revision)
+        return known_snapshot(table, identifier, table.metadata.refs[revision].snapshot_id)
+    if table.current_snapshot() is None:
+        raise ConfigurationError(f"table '{identifier}' has no snapshot yet; write to it first")
+    if revision.isdecimal() and (len(revision) > _DATE_DIGITS or table.snapshot_by_id(int(revision)) is not None):
+        return known_snapshot(table, identifier, int(revision))
+    moment = _time(revision)
+    if moment is None:
+        raise _unknown(table, identifier, revision)
+    return snapshot_at(table, identifier, moment_of(revision))
+
+
+def _refuse_ambiguous(table: Table, identifier: TableIdentifier, name: str) -> None:
+    """Refuse a ref, made by another tool, that has the id of another snapshot as its name."""
+    ref = table.metadata.refs[name]
+    is_id = name.isdecimal() and table.snapshot_by_id(int(name)) is not None
+    if is_id and int(name) != ref.snapshot_id:
+        kind = ref.snapshot_ref_type
+        way = f": floe snapshots untag {identifier} {name}" if kind is SnapshotRefType.TAG else ""
+        raise ConfigurationError(
+            f"{name} is the id of a snapshot of '{identifier}', and the name of a {kind.value} at snapshot "
+            f"{ref.snapshot_id}. Remove the {kind.value} first{way}"
+        )
+
+
+def moment_of(text: str) -> datetime:
+    """A time as text, with its time zone; ConfigurationError if it is none, or has no zone."""
+    moment = _time(text)
+    if moment is None:
+        raise ConfigurationError(f"{text!r} is not a time; write it like 2026-01-31T12:00:00+00:00")
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            f"the time {text!r} has no time zone; write it with one, for example {moment.isoformat()}+00:00"
+        )
+    return moment
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
+    except ValueError:
+        return None
+
+
+def _unknown(table: Table, identifier: TableIdentifier, revision: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"table '{identifier}' has no tag, branch or snapshot {revision!r} (tags: "
+        f"{_names(table, SnapshotRefType.TAG)}; branches: {_names(table, SnapshotRefType.BRANCH)}; snapshots: "
+        f"{_latest_ids(table)}); a time is written "
+        f"2026-01-31T12:00:00+00:00{_suggestion(revision, table.metadata.refs)}"
+    )
+
+
 def _latest_ids(table: Table) -> str:
     """The ids of the latest snapshots, and the number of older ones."""
-    ids = [str(snapshot.snapshot_id) for snapshot in table.snapshots()]
+    return _listed([str(snapshot.snapshot_id) for snapshot in table.snapshots()])
+
+
+def _listed(ids: list[str]) -> str:
     latest = ", ".join(ids[-_LISTED:]) or "none"
     return latest if len(ids) <= _LISTED else f"{latest} and {len(ids) - _LISTED} older ones"
 
 
+def _of_kind(table: Table, kind: SnapshotRefType) -> list[str]:
+    return sorted(name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type is kind)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=3)
+    return f". Did you mean {' or '.join(near)}?" if near else ""
+
+
 def _names(table: Table, kind: SnapshotRefType) -> str:
-    return ", ".join(name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type is kind) or "none"
+    names = _of_kind(table, kind)
+    shown = ", ".join(names[:_LISTED]) or "none"
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
 
 
 def _ancestors(table: Table, head: Snapshot | None) -> set[int]:

@@ -3,27 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from floe_core import __version__
 from floe_core.errors import ConfigurationError
 from floe_core.models import SnapshotInfo
 
-__all__ = ["DATA_ROWS", "WRITE_ID", "ancestors_of", "find_writes", "snapshot_info", "write_summary"]
+__all__ = [
+    "ASSET",
+    "CREATES",
+    "DATA_ROWS",
+    "FOLLOWED",
+    "INPUTS",
+    "PARTITION",
+    "RUN_ID",
+    "UNDOES",
+    "UPSERTS",
+    "WRITE_ID",
+    "ancestors_of",
+    "find_writes",
+    "inputs_of",
+    "is_rewrite",
+    "snapshot_info",
+    "summary_of",
+    "undone_in",
+    "write_summary",
+]
 
 # The key in a snapshot's summary by which a retry finds its write.
 WRITE_ID = "floe.write-id"
+# The asset, its partitions and the Dagster run that a write belongs to.
+ASSET = "floe.asset"
+PARTITION = "floe.partition"
+RUN_ID = "floe.run-id"
+# The snapshots that its rows were made from.
+INPUTS = "floe.input-snapshots"
+# The tables that the writer reads incrementally: the next run continues after what this one has read.
+FOLLOWED = "floe.input-since"
+# Said by the write that created the table.
+CREATES = "floe.creates-table"
+# Said by an upsert: it finds rows by key, wherever they are.
+UPSERTS = "floe.upserts"
+# The snapshots of the same history whose writes this one takes back.
+UNDOES = "floe.undoes"
 # The number of rows in the data of a write, if its snapshot also contains rewritten rows.
 DATA_ROWS = "floe.data-records"
 _VERSION = "floe.version"
 # Keys of a summary that are reserved by Iceberg or Floe.
 _TAKEN = re.compile(
-    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{DATA_ROWS}|{_VERSION})$"
+    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{DATA_ROWS}|{UNDOES}|{_VERSION})$"
     r"|(added|deleted|removed|total)-|partitions\."
 )
 
@@ -65,10 +98,35 @@ def ancestors_of(head: Snapshot | None, metadata: TableMetadata) -> Iterator[Sna
         head = by_id.get(head.parent_snapshot_id) if head.parent_snapshot_id is not None else None
 
 
+def summary_of(snapshot: Snapshot) -> dict[str, str]:
+    """The properties of a snapshot's summary; empty if it has none."""
+    return snapshot.summary.additional_properties if snapshot.summary is not None else {}
+
+
+def inputs_of(summary: Mapping[str, str]) -> dict[str, int]:
+    """The input snapshots of a write, by table; if a table was read more than once, the last one."""
+    pairs = (entry.rpartition("@") for entry in summary.get(INPUTS, "").split(",") if entry)
+    return {table: int(snapshot_id) for table, _, snapshot_id in pairs}
+
+
+def undone_in(history: Iterable[Snapshot]) -> set[int]:
+    """The snapshots of a history whose writes were taken back by a later one."""
+    return {
+        int(snapshot_id) for one in history for snapshot_id in summary_of(one).get(UNDOES, "").split(",") if snapshot_id
+    }
+
+
 def find_writes(table: Table, write_id: str, *, branch: str = MAIN_BRANCH) -> list[SnapshotInfo]:
-    """The snapshots of this write in the history of a branch: at most one, unless two attempts committed."""
-    return [
-        snapshot_info(snapshot)
-        for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata)
-        if snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == write_id
-    ]
+    """The snapshots of this write in the history of a branch: at most one, unless two attempts committed.
+
+    A write that was undone is not among them: a retry writes it again.
+    """
+    history = list(ancestors_of(table.snapshot_by_name(branch), table.metadata))
+    found = [snapshot for snapshot in history if summary_of(snapshot).get(WRITE_ID) == write_id]
+    undone = undone_in(history) if found else set()
+    return [snapshot_info(snapshot) for snapshot in found if snapshot.snapshot_id not in undone]
+
+
+def is_rewrite(snapshot: Snapshot) -> bool:
+    """Does the snapshot hold the same rows as its parent, as after a compaction?"""
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE

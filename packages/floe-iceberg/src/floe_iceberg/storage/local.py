@@ -9,25 +9,15 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from floe_core import __version__
 from floe_core.config import LocalStorageConfig, resolve_model
-from floe_core.errors import ConfigurationError
+from floe_core.disk import usable_path
 from floe_core.plugins import FLOE_API_VERSION, FileIO, HealthStatus, PluginMetadata, StoragePlugin
 from floe_core.security import make_folder
 
-__all__ = ["LocalStoragePlugin", "usable_path"]
-
-
-def usable_path(path: Path) -> Path:
-    """The absolute path; refuses characters that the engines read as parts of an address."""
-    resolved = path.resolve()
-    if set("#%?") & set(str(resolved)):
-        raise ConfigurationError(
-            f"the path {resolved} contains one of # % ?, which Iceberg does not support; choose another"
-        )
-    return resolved
+__all__ = ["LocalStoragePlugin"]
 
 
 class LocalStoragePlugin(StoragePlugin):
-    """Files under one folder. Iceberg keeps absolute paths, so the folder must not be moved."""
+    """Files under one folder. Iceberg records absolute paths: if the folder moves, `floe move` rewrites them."""
 
     metadata: ClassVar[PluginMetadata] = PluginMetadata(
         name="local",

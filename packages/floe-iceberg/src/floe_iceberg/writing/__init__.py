@@ -15,6 +15,7 @@ from floe_iceberg.writing.request import (
     check_table,
     created_by_another,
     refuse_strategy,
+    report_missing_columns,
     unmarked,
     write_operation,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "files_since",
     "files_under",
     "refuse_strategy",
+    "report_missing_columns",
     "source_of",
     "state_of",
     "unmarked",

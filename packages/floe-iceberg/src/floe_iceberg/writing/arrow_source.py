@@ -35,6 +35,7 @@ class ArrowSource:
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     full: frozenset[str] = frozenset()
+    rows: int | None = None  # in all batches, if they are in memory
 
     @property
     def untyped(self) -> list[str]:
@@ -118,7 +119,7 @@ def _of_table(table: pa.Table) -> ArrowSource:
     full = frozenset(name for index, name in enumerate(table.schema.names) if not table.column(index).null_count)
     row_bytes = max(1, table.nbytes // max(1, table.num_rows))
     batches = iter(table.to_batches(max_chunksize=max(1024, _STEP_BYTES // row_bytes)))
-    return ArrowSource(_storage_schema(table.schema), batches, full)
+    return ArrowSource(_storage_schema(table.schema), batches, full, table.num_rows)
 
 
 def _checked_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from pyiceberg.table import Table, Transaction
 
 from floe_core.errors import TableAlreadyExistsError
 from floe_core.models import WriteMode
-from floe_core.observability import Operation, warn
+from floe_core.observability import Operation, WriteProgress, followed, warn
 from floe_iceberg import backoff
 from floe_iceberg._pyiceberg.tables import table_of
 from floe_iceberg.catalogs.foreign_tables import refuse_location_provider
@@ -27,7 +27,7 @@ from floe_iceberg.expressions.filters import condition_of
 from floe_iceberg.expressions.slices import Guard, slice_filter
 from floe_iceberg.schema.evolution import SchemaChange, to_iceberg_schema
 from floe_iceberg.schema.types import ArrowCaster
-from floe_iceberg.snapshots.snapshots import DATA_ROWS, find_writes
+from floe_iceberg.snapshots.snapshots import ASSET, DATA_ROWS, find_writes
 from floe_iceberg.writing import commit_outcome
 from floe_iceberg.writing.arrow_source import ArrowData, ArrowSource, Sample, source_of
 from floe_iceberg.writing.commits import Commit, begin
@@ -39,6 +39,7 @@ from floe_iceberg.writing.request import (
     check_branch,
     check_table,
     created_by_another,
+    report_missing_columns,
 )
 from floe_iceberg.writing.staging import Staged, Stager
 from floe_iceberg.writing.upserts import merge_rows
@@ -64,6 +65,8 @@ def write(
     begun = _begun(tables, request, data, target)
     if isinstance(begun, WriteResult):
         return begun
+    if begun.table is not None:
+        report_missing_columns(request, begun.table.schema(), begun.schema)
     if begun.change:
         op.event("evolving")
     op.event("writing")
@@ -138,18 +141,24 @@ def _stage(request: WriteRequest, begun: _Begun, sample: Sample) -> tuple[Staged
     try:
         guard = Guard(condition, stager.schema, str(request.slice or request.overwrite_filter))
         inside = (sample.of(batch) for batch in cast if guard.check(batch))
-        if request.mode is WriteMode.UPSERT:
-            rows = guard.complete(inside, request.identifier)
-            replacement = merge_rows(request, table, stager, rows, source.schema.names)
-        else:
-            for batch in guard.complete(inside, request.identifier):
-                stager.add(batch)
-            replacement = replace_rows(request, table, stager, condition)
-        staged = stager.finish()
+        with followed(lambda: _progress(request, source, sample, stager)):
+            if request.mode is WriteMode.UPSERT:
+                rows = guard.complete(inside, request.identifier)
+                replacement = merge_rows(request, table, stager, rows, source.schema.names)
+            else:
+                for batch in guard.complete(inside, request.identifier):
+                    stager.add(batch)
+                replacement = replace_rows(request, table, stager, condition)
+            staged = stager.finish()
     except BaseException:
         stager.abandon()  # no commit was sent yet
         raise
     return staged, replacement, caster.truncated
+
+
+def _progress(request: WriteRequest, source: ArrowSource, sample: Sample, stager: Stager) -> WriteProgress:
+    share = sample.seen / source.rows if source.rows else None
+    return WriteProgress(request.summary.get(ASSET, ""), sample.seen, stager.bytes, share)
 
 
 def _condition(request: WriteRequest, schema: Schema) -> BooleanExpression | None:

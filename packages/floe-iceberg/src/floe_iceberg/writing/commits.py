@@ -23,9 +23,10 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
 )
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema, index_by_id, index_by_name
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
@@ -44,10 +45,11 @@ from floe_core.security import redact
 from floe_iceberg import backoff
 from floe_iceberg._pyiceberg.snapshot_producers import drop_merged, merge_append, overwrite
 from floe_iceberg._pyiceberg.tables import SingleAttemptTransaction, stage_updates, table_of
-from floe_iceberg.schema.evolution import SchemaChange, apply_to, plan_change
+from floe_iceberg.schema.evolution import SchemaChange, apply_to, fits_schema, plan_change
 from floe_iceberg.schema.types import ArrowCaster
 from floe_iceberg.snapshots import refs
-from floe_iceberg.snapshots.snapshots import find_writes, snapshot_info
+from floe_iceberg.snapshots.run_branches import UNPUBLISHED, unpublished_by
+from floe_iceberg.snapshots.snapshots import CREATES, find_writes, snapshot_info
 from floe_iceberg.writing import commit_outcome
 from floe_iceberg.writing.commit_outcome import Outcome
 from floe_iceberg.writing.overwrites import NOTHING, Replacement
@@ -104,6 +106,8 @@ def _begin(request: WriteRequest, table: Table, data: Schema | None) -> tuple[Si
     marks = unmarked(request, table)
     if marks:
         transaction.set_properties(marks)
+    if request.branch == MAIN_BRANCH and unpublished_by(table.properties) is not None:
+        transaction.remove_properties(UNPUBLISHED)  # main has rows from now on
     return transaction, change
 
 
@@ -283,7 +287,8 @@ class Commit:
             self.op.event("retrying")
             staged, self.replacement = self.branch.files(table)
             self.staged = staged
-        update = transaction.update_snapshot(snapshot_properties=dict(self.summary), branch=self.request.branch)
+        summary = {**self.summary, **({CREATES: "true"} if table is None else {})}
+        update = transaction.update_snapshot(snapshot_properties=summary, branch=self.request.branch)
         removed = self.replacement.files_in(table, self.request) if table is not None else []
         merges = self.request.commit_strategy is CommitStrategy.MERGE
         # A commit that removes no files is an append, whatever the mode: incremental reads then include it.
@@ -381,22 +386,13 @@ def _is_compatible(staged: TableMetadata, now: TableMetadata) -> bool:
         staged.location == now.location
         and staged.default_spec_id == now.default_spec_id
         and staged.spec() == now.spec()
-        and _fits_schema(staged.schema(), now.schema())
-    )
-
-
-def _fits_schema(staged: Schema, now: Schema) -> bool:
-    """Do files written for `staged` fit `now`: the same field ids, and no field that became required?"""
-    ids, before = index_by_name(now), index_by_id(staged)
-    return all(ids.get(name) == field_id for name, field_id in index_by_name(staged).items()) and not any(
-        field.required and (field_id not in before or not before[field_id].required)
-        for field_id, field in index_by_id(now).items()
+        and fits_schema(staged.schema(), now.schema())
     )
 
 
 def _refuse_changed_columns(branch: StagedBranch, table: Table, identifier: TableIdentifier) -> None:
     """Refuse to publish files whose columns another writer has replaced: readers would see NULL in their place."""
-    if not _fits_schema(branch.metadata.schema(), table.schema()):
+    if not fits_schema(branch.metadata.schema(), table.schema()):
         raise ConcurrencyConflictError(
             f"another writer changed the columns of '{identifier}' during this write; nothing was written: run it again"
         )

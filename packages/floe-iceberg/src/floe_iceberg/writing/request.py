@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, SnapshotInfo, WriteMode
-from floe_core.observability import Operation, operation
+from floe_core.observability import Operation, operation, warn
 from floe_iceberg.arguments import property_texts
 from floe_iceberg.schema.evolution import SchemaChange
+from floe_iceberg.schema.types import places_of
+from floe_iceberg.snapshots.snapshots import UPSERTS
 from floe_iceberg.writing.file_layout import MERGE_ENABLED, check_properties
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "check_table",
     "created_by_another",
     "refuse_strategy",
+    "report_missing_columns",
     "unmarked",
     "write_operation",
 ]
@@ -120,6 +124,8 @@ class WriteRequest:
             raise ConfigurationError(f"commit_strategy is for appends; mode is {self.mode.value}")
         if self.keys and self.mode is not WriteMode.UPSERT:
             raise ConfigurationError(f"keys are for upserts; mode is {self.mode.value}")
+        if self.mode is WriteMode.UPSERT:
+            object.__setattr__(self, "summary", {**self.summary, UPSERTS: "true"})
 
     @property
     def new_table_properties(self) -> dict[str, str]:
@@ -186,6 +192,19 @@ def check_table(request: WriteRequest, table: Table) -> None:
     refuse_strategy(request, table.properties)
     if request.check is not None:
         request.check(table)
+
+
+def report_missing_columns(request: WriteRequest, table: Schema, data: Schema) -> None:
+    """Log a warning if new rows have NULL in columns of the table that the data does not have.
+
+    Not for an upsert: it changes the columns that it is given.
+    """
+    if request.mode is WriteMode.UPSERT:
+        return
+    places = places_of([column.name for column in data.fields], [column.name for column in table.fields])
+    missing = [column.name for place, column in zip(places, table.fields, strict=True) if place is None]
+    if missing:
+        warn("the data lacks columns of the table, which are NULL", table=str(request.identifier), columns=missing)
 
 
 def unmarked(request: WriteRequest, table: Table) -> dict[str, str]:

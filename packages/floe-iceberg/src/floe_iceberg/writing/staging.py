@@ -109,6 +109,11 @@ class Stager:
         """The partitions that rows were added to."""
         return [self._record(values) for values in self._partitions.values()]
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of row groups written so far."""
+        return sum(file.size for file in list(self._all))
+
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Record, pa.RecordBatch]]:
         """The rows of a batch by partition."""
         return ((self._record(values), rows) for values, rows in self._by_partition(batch))

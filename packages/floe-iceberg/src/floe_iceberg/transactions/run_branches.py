@@ -1,0 +1,144 @@
+"""The branches of an atomic run: opened at main's head, and abandoned with the tables that only this run knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import CreateTableTransaction, Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from floe_core.errors import CommitStateUnknownError, ConcurrencyConflictError, TableAlreadyExistsError
+from floe_core.identifiers import TableIdentifier
+from floe_core.models import PartitionTransform
+from floe_core.observability import operation
+from floe_iceberg import backoff
+from floe_iceberg._pyiceberg.tables import SingleAttemptTransaction
+from floe_iceberg.errors import translated
+from floe_iceberg.snapshots import UNPUBLISHED, now_ms, run_branch, runs_of_branches, summary_of, unpublished_by
+
+__all__ = ["CREATED_FOR", "NewTable", "abandon", "open_branch"]
+
+# In the summary of the empty snapshot of a table: the run that created it.
+CREATED_FOR = "floe.created-for-run"
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """What a table is created with, if it does not exist.
+
+    Args:
+        schema: The columns.
+        partition_by: The partitioning.
+        properties: The properties.
+    """
+
+    schema: Schema
+    partition_by: Sequence[PartitionTransform] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class Tables(Protocol):
+    """The part of an IcebergTableManager that opens and abandons branches."""
+
+    def find_table(self, identifier: TableIdentifier) -> Table | None: ...
+
+    def begin_table(
+        self,
+        identifier: TableIdentifier,
+        schema: Schema,
+        *,
+        partition_by: Sequence[PartitionTransform],
+        properties: Mapping[str, str],
+    ) -> CreateTableTransaction: ...
+
+    def create_branch(self, identifier: TableIdentifier, branch: str, *, max_ref_age: timedelta | None) -> None: ...
+
+    def remove_branch(self, identifier: TableIdentifier, branch: str) -> int: ...
+
+    def drop_table(self, identifier: TableIdentifier, *, purge: bool, expected_metadata: str) -> object: ...
+
+
+def open_branch(
+    tables: Tables, identifier: TableIdentifier, run_id: str, new: NewTable, *, max_age: timedelta | None
+) -> Table:
+    """The table with a branch of the run, which begins at main's head; a table that does not exist is created.
+
+    A new table has one empty snapshot and is marked as unpublished: Floe treats it as absent.
+    """
+    branch = run_branch(run_id)
+
+    def attempt() -> Table:
+        table = tables.find_table(identifier)
+        if table is None:
+            table = _create(tables, identifier, run_id, new)
+        if table.current_snapshot() is None:
+            table = _begin_history(table, identifier)
+        if branch not in table.metadata.refs:
+            tables.create_branch(identifier, branch, max_ref_age=_age_from_now(table, max_age))
+            table = tables.find_table(identifier) or table
+        return table
+
+    with operation("iceberg.open_run_branch", table=str(identifier), run=run_id):
+        # Two steps of a run, or two runs, may create a table or a branch at the same time: look again.
+        retried = (ConcurrencyConflictError, TableAlreadyExistsError, CommitStateUnknownError)
+        return backoff.retrying(backoff.DOUBTFUL_ATTEMPTS, lambda exc: isinstance(exc, retried))(attempt)
+
+
+def _age_from_now(table: Table, age: timedelta | None) -> timedelta | None:
+    """The age that Iceberg is told: it counts from the time of the snapshot at which the branch begins."""
+    head = table.current_snapshot()
+    if age is None or head is None:
+        return age
+    return age + timedelta(milliseconds=max(0, now_ms() - head.timestamp_ms))
+
+
+def _create(tables: Tables, identifier: TableIdentifier, run_id: str, new: NewTable) -> Table:
+    properties = {**new.properties, UNPUBLISHED: run_id}
+    with translated("create_table", identifier):
+        transaction = tables.begin_table(identifier, new.schema, partition_by=new.partition_by, properties=properties)
+        with transaction.update_snapshot(snapshot_properties={CREATED_FOR: run_id}).fast_append():
+            pass
+        return transaction.commit_transaction()
+
+
+def _begin_history(table: Table, identifier: TableIdentifier) -> Table:
+    """Give a table without a snapshot an empty one: a branch begins at a snapshot."""
+    with translated("create_branch", identifier):
+        transaction = SingleAttemptTransaction(table)
+        with transaction.update_snapshot().fast_append():
+            pass
+        return transaction.commit_transaction()
+
+
+def abandon(tables: Tables, identifier: TableIdentifier, run_id: str) -> bool:
+    """Remove the branch of a run; drop the table if the run created it and nobody else has touched it.
+
+    Returns whether there was anything to remove.
+    """
+    table = tables.find_table(identifier)
+    if table is None:
+        return False
+    created = _is_only_of(table, run_id)
+    with operation("iceberg.abandon_run", table=str(identifier), run=run_id, dropped=created):
+        if created:
+            tables.drop_table(identifier, purge=True, expected_metadata=table.metadata_location)
+        elif run_id in runs_of_branches(table):
+            tables.remove_branch(identifier, run_branch(run_id))
+        else:
+            return False
+    return True
+
+
+def _is_only_of(table: Table, run_id: str) -> bool:
+    """Did the run create the table, and has nobody else written to it or pinned anything in it?"""
+    head = table.current_snapshot()
+    is_new = head is not None and head.parent_snapshot_id is None and summary_of(head).get(CREATED_FOR) == run_id
+    return (
+        is_new
+        and unpublished_by(table.properties) == run_id
+        and table.metadata.refs.keys() <= {MAIN_BRANCH, run_branch(run_id)}
+    )
