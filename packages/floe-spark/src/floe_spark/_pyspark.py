@@ -20,6 +20,7 @@ __all__ = [
     "jvm_of",
     "requested_plan",
     "reset_catalogs",
+    "running_stages",
     "stop_active_context",
 ]
 
@@ -64,6 +65,14 @@ def analyzed_plan(frame: DataFrame) -> Any:
 def requested_plan(frame: Any) -> Any:
     """The request that a frame on a Spark Connect server will send."""
     return frame._plan.to_proto(frame.sparkSession.client)
+
+
+def running_stages(spark: SparkSession) -> list[Any]:
+    """The stages of the jobs that a classic session runs now: their tasks, and what these have written so far."""
+    context = spark.sparkContext
+    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+    return [store.lastStageAttempt(stage) for job in jobs if job is not None for stage in job.stageIds]
 
 
 def instantiated_session() -> SparkSession | None:

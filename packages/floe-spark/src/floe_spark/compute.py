@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from floe_core import __version__
@@ -21,14 +22,16 @@ from floe_iceberg import Lake
 from floe_iceberg.errors import translated
 from floe_iceberg.files import Neighbours
 from floe_iceberg.lake import Reading
+from floe_iceberg.query import QueryResult
 from floe_iceberg.writing import Target, WriteRequest, WriteResult
-from floe_spark.jvm.session import spark_session
+from floe_spark.jvm.session import is_running, spark_session
 from floe_spark.jvm.token_retry import with_valid_token
 from floe_spark.maintenance.compact import compact
 from floe_spark.maintenance.expire import expire_snapshots
 from floe_spark.maintenance.manifests import rewrite_manifests
 from floe_spark.maintenance.orphans import remove_orphans
 from floe_spark.maintenance.statistics import compute_statistics
+from floe_spark.reading.query import query
 from floe_spark.reading.read import reading
 from floe_spark.writing.frames import data_schema
 from floe_spark.writing.write import write, write_request
@@ -89,9 +92,17 @@ class SparkCompute(ComputePlugin):
         lake = self._lake
         return spark_session(lake.artifacts, lake.tables.catalog_plugin, lake.tables.storage_plugin)
 
+    @property
+    def has_session(self) -> bool:
+        lake = self._lake
+        return is_running(lake.tables.catalog_plugin, lake.tables.storage_plugin)
+
     def reading(self, identifier: TableIdentifier, **options: Any) -> Reading:
         lake = self._lake
         return with_valid_token(lake, lambda: reading(lake.spark, lake.tables, identifier, **options))
+
+    def query(self, text: str, tables: Sequence[tuple[TableIdentifier, Table, int | None]]) -> QueryResult:
+        return with_valid_token(self._lake, lambda: query(self._lake.spark, text, tables))
 
     def write(self, frame: DataFrame, identifier: TableIdentifier, **options: Any) -> WriteResult:
         return with_valid_token(self._lake, lambda: write(frame, self._lake.tables, identifier, **options))

@@ -29,7 +29,7 @@ from floe_spark.jvm.logs import new_log
 from floe_spark.jvm.process import log_of_jvm, remember_log, reset_dead_jvm
 from floe_spark.names import quoted
 
-__all__ = ["LOG_FILE", "catalog_conf", "renew_catalog", "session_conf", "spark_session"]
+__all__ = ["LOG_FILE", "catalog_conf", "is_running", "renew_catalog", "session_conf", "spark_session"]
 
 LOG_FILE = Path(".floe/logs/spark.log")
 
@@ -218,6 +218,18 @@ def renew_catalog(spark: SparkSession, catalog_settings: Mapping[str, str]) -> N
     ):  # back to the namespace that was in use
         spark.sql(f"USE {'.'.join(quoted(level) for level in (catalog, *namespace.split('.')) if level)}")
     forget_sessions(spark)
+
+
+def is_running(catalog: CatalogPlugin, storage: StoragePlugin) -> bool:
+    """Whether a session with this catalog is running."""
+    running = _running_session()
+    if running is None:
+        return False
+    try:
+        _refuse_other_catalog(running, catalog_conf(catalog, storage))
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _running_session() -> SparkSession | None:

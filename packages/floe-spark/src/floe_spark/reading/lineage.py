@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyspark
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -27,9 +26,7 @@ _MARK = "floe.read"
 
 
 def table_at(spark: SparkSession, identifier: TableIdentifier, name: str, snapshot_id: int) -> DataFrame:
-    """The table at its current head: later commits do not change the rows of the frame."""
-    if pyspark.__version__.startswith("3."):  # these ignore a version given as an option
-        return spark.table(name)
+    """The table at a head: later commits do not change the rows of the frame."""
     return _marked(spark, identifier, snapshot_id).option("versionAsOf", str(snapshot_id)).table(name)
 
 

@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.table import DataScan
+from pyiceberg.table import DataScan, Table
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
+from floe_core.errors import ConcurrencyConflictError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.observability import operation
 from floe_iceberg import IcebergTableManager
@@ -64,6 +66,8 @@ def reading(
     as_of: datetime | None = None,
     ref: str | None = None,
     since: int | None = None,
+    until: int | None = None,
+    table: Table | None = None,
 ) -> Reading:
     """The rows of a table, of a slice of it, or those that match a filter; nothing is computed yet.
 
@@ -77,6 +81,8 @@ def reading(
         as_of: The table as it was at this moment.
         ref: The table as a tag or a branch shows it.
         since: Only the rows appended after this snapshot; not together with a moment of the past.
+        until: With `since`: the last snapshot to read. By default the head.
+        table: The table as the caller has loaded it, with others at the same moment: the rows are those of its head.
     """
     moment = {"snapshot_id": snapshot_id, "as_of": as_of, "ref": ref}
     with operation("iceberg.scan", table=str(identifier), engine="spark", slice=slice, since=since, **moment):
@@ -89,9 +95,12 @@ def reading(
             as_of=as_of,
             ref=ref,
             check=refuse_for_spark,
+            table=table,
         )
         refuse_disorder(checked.table_metadata, identifier)
         head, name = checked.snapshot(), table_name(manager.catalog_name, identifier)
+        if until is not None:
+            head = checked.table_metadata.snapshot_by_id(until)
         with translated("scan", identifier):
             check_listed(head, checked.io)
         try:
@@ -100,7 +109,9 @@ def reading(
                 manager.scan_changes(identifier, since=since, until=head.snapshot_id if head is not None else None)
                 frame = appended_since(spark, name, since, head)
             else:
-                frame = _table(spark, identifier, name, checked, ref)
+                if table is not None:
+                    _refuse_later_columns(manager, identifier, checked)
+                frame = _table(spark, identifier, name, checked, ref, pinned=table is not None)
         except Exception as exc:
             error = translate(exc, "spark.read", identifier)
             if error is None:
@@ -118,18 +129,35 @@ def reading(
         return Reading(frame, head.snapshot_id if head is not None else None)
 
 
+def _refuse_later_columns(manager: IcebergTableManager, identifier: TableIdentifier, checked: DataScan) -> None:
+    """Refuse a head whose columns changed after it was written and that has moved on: Spark would read the new head."""
+    head = checked.snapshot()
+    if head is None or _has_columns_of_table(checked, head):
+        return
+    now = manager.current_snapshot(identifier)
+    if now is None or now.snapshot_id != head.snapshot_id:
+        raise ConcurrencyConflictError(
+            f"the columns of '{identifier}' were changed after snapshot {head.snapshot_id} was written, and another "
+            f"writer moved the table since it was read: read it again"
+        )
+
+
+def _has_columns_of_table(checked: DataScan, head: Snapshot) -> bool:
+    return checked.snapshot_id is not None or head.schema_id == checked.table_metadata.current_schema_id
+
+
 def _table(
-    spark: SparkSession, identifier: TableIdentifier, name: str, checked: DataScan, ref: str | None
+    spark: SparkSession, identifier: TableIdentifier, name: str, checked: DataScan, ref: str | None, *, pinned: bool
 ) -> DataFrame:
     if checked.snapshot_id is not None and _is_branch(checked, ref):
         return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is not a past version
     if checked.snapshot_id is not None:
         return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(checked.snapshot_id)}")  # noqa: S608 - quoted name, integer
     head = checked.snapshot()
-    # A snapshot is read with the schema it was written with, which is outdated after a schema change without a write.
     if head is None:
-        return spark.table(name)
-    if head.schema_id != checked.table_metadata.current_schema_id:
+        return spark.table(name).limit(0) if pinned else spark.table(name)
+    # A snapshot is read with the schema it was written with, which is outdated after a schema change without a write.
+    if not _has_columns_of_table(checked, head):
         return table_since(spark, identifier, name, head.snapshot_id)
     return table_at(spark, identifier, name, head.snapshot_id)
 

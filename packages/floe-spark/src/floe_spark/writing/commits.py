@@ -37,7 +37,7 @@ from floe_core.observability import Operation
 from floe_iceberg import IcebergTableManager, backoff
 from floe_iceberg.errors import translated
 from floe_iceberg.maintenance import of_ms
-from floe_iceberg.snapshots import find_writes, refs, snapshot_info, timestamps
+from floe_iceberg.snapshots import CREATES, find_writes, refs, snapshot_info, timestamps
 from floe_iceberg.writing import (
     NOTHING,
     CommitOutcome,
@@ -90,6 +90,8 @@ class Commit:
     def writer(self, frame: DataFrame, branch: str | None) -> DataFrameWriterV2:
         """A writer whose snapshot carries the write's summary, and that has one file open per task."""
         options = {f"snapshot-property.{key}": value for key, value in self.request.summary.items()}
+        if self.table is None:
+            options[f"snapshot-property.{CREATES}"] = "true"
         if self.table is not None and has_float_partitions(self.table.spec(), self.table.schema()):
             # 0.0 and -0.0 sort as equal, so sorted rows would return to a partition whose file is closed.
             options["fanout-enabled"] = "true"

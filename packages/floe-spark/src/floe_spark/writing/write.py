@@ -21,7 +21,7 @@ from floe_core.errors import (
 )
 from floe_core.identifiers import Namespace, TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
-from floe_core.observability import Operation
+from floe_core.observability import Operation, followed
 from floe_core.security import redact
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.arguments import choice, names_of
@@ -31,7 +31,7 @@ from floe_iceberg.expressions import condition_of, slice_filter
 from floe_iceberg.partitioning import partition_spec
 from floe_iceberg.reading import check_listed
 from floe_iceberg.schema import SchemaChange
-from floe_iceberg.snapshots import DATA_ROWS, disorder, find_writes, write_summary
+from floe_iceberg.snapshots import ASSET, DATA_ROWS, disorder, find_writes, write_summary
 from floe_iceberg.writing import (
     Committed,
     Target,
@@ -43,6 +43,7 @@ from floe_iceberg.writing import (
     commit_outcome,
     created_by_another,
     refuse_strategy,
+    report_missing_columns,
     write_operation,
 )
 from floe_spark.errors import text_of, translate
@@ -54,6 +55,7 @@ from floe_spark.writing.frames import Guard, as_in, data_schema, fitted, spelt_a
 from floe_spark.writing.overwrites import refuse_unpartitioned, replace_partitions, replace_rows, replace_table
 from floe_spark.writing.partitioning import has_float_partitions, partition_columns
 from floe_spark.writing.pinning import Source, pinned
+from floe_spark.writing.progress import spark_progress
 from floe_spark.writing.upserts import keyed, merge
 
 __all__ = ["WriteResult", "write", "write_request"]
@@ -183,9 +185,11 @@ def _write_pinned(
     manager: IcebergTableManager, request: WriteRequest, given: DataFrame, table: Table | None, op: Operation
 ) -> WriteResult:
     """Every frame is pinned here, so that the rows that are checked, written and reported are the same."""
+    asset = request.summary.get(ASSET, "")
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(pinned(given))
+            stack.enter_context(followed(lambda: spark_progress(given.sparkSession, asset)))
             if table is None:
                 return _create(manager, request, source, op)
             return _write_existing(manager, request, source, table, op)
@@ -308,6 +312,7 @@ def _write_existing(
         # A MERGE rewrites other rows of the same files, which cannot be distinguished from the data's rows afterwards.
         request = replace(request, summary={**request.summary, DATA_ROWS: str(count)})
     change = manager.evolve_for(identifier, schema, table=table, evolve=request.evolve)
+    report_missing_columns(request, table.schema(), schema)
     if change:
         op.event("evolving")
         table = manager.load_table(identifier)
