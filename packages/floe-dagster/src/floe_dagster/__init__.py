@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 import floe_dagster._dagster  # noqa: F401 - rejects an unsupported Dagster release before any other import
 
 if TYPE_CHECKING:
+    from floe_dagster.atomic.groups import AtomicGroup
     from floe_dagster.config import IcebergIOManagerConfig
     from floe_dagster.definitions import create_definitions, create_iceberg_resources
     from floe_dagster.io_manager import IcebergIOManager
     from floe_dagster.maintenance import MaintenanceOptions, create_maintenance
     from floe_dagster.resources import LakeResource
+    from floe_dagster.runs.transaction import current_run_branch
+    from floe_dagster.sensors import create_table_sensor
 
 __all__ = [
+    "AtomicGroup",
     "IcebergIOManager",
     "IcebergIOManagerConfig",
     "LakeResource",
@@ -20,10 +24,13 @@ __all__ = [
     "create_definitions",
     "create_iceberg_resources",
     "create_maintenance",
+    "create_table_sensor",
+    "current_run_branch",
 ]
 
 # Imported on first use: Dagster's own processes need only the storage, and neither PySpark nor PyIceberg.
 _MODULES = {
+    "AtomicGroup": "atomic.groups",
     "IcebergIOManager": "io_manager",
     "IcebergIOManagerConfig": "config",
     "LakeResource": "resources",
@@ -31,6 +38,8 @@ _MODULES = {
     "create_definitions": "definitions",
     "create_iceberg_resources": "definitions",
     "create_maintenance": "maintenance",
+    "create_table_sensor": "sensors",
+    "current_run_branch": "runs.transaction",
 }
 
 if not TYPE_CHECKING:

@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster import Definitions, EnvVar, in_process_executor, mem_io_manager
+from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, in_process_executor, mem_io_manager
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.compiler import SPEC_FILE, is_stale
 from floe_core.config import CompiledArtifacts, contract_path, unreadable_contract
@@ -17,9 +18,13 @@ from floe_core.errors import ConfigurationError
 from floe_core.maintenance import PolicyEnforcer
 from floe_core.security import refuse_foreign_project
 from floe_dagster.assets.arguments import refuse_unknown
+from floe_dagster.assets.options import mistyped_options
 from floe_dagster.assets.partitions import partitioning
+from floe_dagster.atomic.groups import AtomicGroup
+from floe_dagster.atomic.project import groups_of, with_groups
+from floe_dagster.checks.project import checks_in_floe_yaml
 from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, stored_assets
+from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, may_store_in, stored_assets
 from floe_dagster.resources import LakeResource
 from floe_dagster.runs.owners import shared_table
 
@@ -31,6 +36,7 @@ def create_definitions(
     *,
     project: Path | None = None,
     resources: Mapping[str, Any] | None = None,
+    atomic: Iterable[AtomicGroup | AssetsDefinition] = (),
     enforcer: PolicyEnforcer | None = None,
     **others: Any,
 ) -> Definitions:
@@ -42,6 +48,9 @@ def create_definitions(
         assets: The assets, as `Definitions` takes them.
         project: The folder that holds floe.yaml. By default the current one, or the nearest parent that holds one.
         resources: Additional resources, or replacements of `io_manager` and `lake`.
+        atomic: Groups of assets whose tables are published in one commit when all of a group have succeeded. Assets
+            that are given instead of a group are one group, `atomic_run`. By default as `pipeline.publish` in
+            floe.yaml says.
         enforcer: Validates the retention of each table. By default the floor in floe.yaml.
         others: Other arguments of `Definitions`. By default the executor runs all steps in one process, with one Spark.
 
@@ -69,6 +78,23 @@ def create_definitions(
     _check_tables(listed, artifacts, everything)
     others.setdefault("executor", in_process_executor)
     _add_maintenance(others, create_maintenance(artifacts, listed, resources=everything, enforcer=enforcer))
+    here = [
+        one for one in stored_assets(listed, artifacts, everything) if may_store_in(one.manager, everything.get("lake"))
+    ]
+    declared = checks_in_floe_yaml(artifacts, listed, here, others)
+    if declared:
+        others["asset_checks"] = [*(others.get("asset_checks") or ()), *declared]
+    stored = list(stored_assets(listed, artifacts, everything))
+    groups = groups_of(
+        atomic,
+        {one.spec.key: one.options.branch or one.manager.branch or MAIN_BRANCH for one in stored},
+        publish=artifacts.pipeline.publish,
+        audited=_audited(listed),
+        checks=[*listed, *(others.get("asset_checks") or ())],
+    )
+    if groups:
+        checks = list(others.pop("asset_checks", None) or ())
+        listed, others["asset_checks"] = with_groups(groups, listed, checks, everything)
     return Definitions(assets=listed, resources=everything, **others)
 
 
@@ -94,6 +120,17 @@ def create_iceberg_resources(artifacts: CompiledArtifacts) -> dict[str, Any]:
     """
     lake = LakeResource(project=str(artifacts.root), environment=artifacts.environment)
     return {"io_manager": IcebergIOManager(lake=lake), "lake": lake, "mem_io_manager": mem_io_manager}
+
+
+def _audited(assets: Iterable[Any]) -> list[AssetKey]:
+    """The assets with the option `floe/audit`."""
+    return [
+        spec.key
+        for definition in assets
+        if isinstance(definition, AssetsDefinition) and definition.is_executable
+        for spec in definition.specs
+        if spec.metadata.get("floe/audit")
+    ]
 
 
 def _find(project: Path | None) -> Path:
@@ -131,6 +168,11 @@ def _check_tables(assets: Iterable[Any], artifacts: CompiledArtifacts, resources
         other = owners.setdefault((_lake_of(stored.manager), stored.table.full_name.lower()), stored.name)
         if other != stored.name:
             raise shared_table(stored.table, other, stored.name)
+        for key, option in mistyped_options(stored.spec.metadata).items():
+            warnings.warn(
+                f"asset {stored.name} has the metadata {key!r}, which Floe does not read; did you mean {option!r}?",
+                stacklevel=3,
+            )
         if stored.spec.partitions_def is not None:
             partitioning(stored.spec.partitions_def, stored.options.partition_expr, stored.name)
         elif stored.options.write_mode is None and stored.manager.default_write_mode is None:

@@ -8,38 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetRecordsFilter,
-    AssetSpec,
     DagsterEventType,
     DagsterInstance,
-    DagsterInvalidConfigError,
     Definitions,
     PartitionsDefinition,
-    ResourceDefinition,
-    build_resources,
 )
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.identifiers import TableIdentifier
-from floe_core.models import WriteMode
-from floe_dagster._dagster.names import wrap_resources_for_execution
-from floe_dagster.assets.names import is_stored, table_of
-from floe_dagster.assets.options import OutputOptions, output_options
-from floe_dagster.io_manager import IcebergIOManager
-from floe_dagster.resources import lake_of
-from floe_dagster.runs.steps import ASSET, PARTITION, labelled
-from floe_iceberg import IcebergTableManager
-from floe_iceberg.snapshots import BranchHistory, Loss, RecordedWrite
+from floe_dagster.runs.steps import labelled
+from floe_dagster.stored import AssetInLake, Place, assets_in_lake, opened
+from floe_iceberg.snapshots import ASSET, PARTITION, BranchHistory, Loss, RecordedWrite
 
-__all__ = ["Difference", "find_differences", "tables_to_append_to"]
+__all__ = ["Difference", "find_differences", "spread", "tables_to_append_to"]
 
 # The one tag of materializations that Dagster indexes; Floe's IO manager gives it the snapshot id.
 _DATA_VERSION = "dagster/data_version"
@@ -47,8 +36,6 @@ _DATA_VERSION = "dagster/data_version"
 _SAMPLES = 64
 # Events per query; databases limit the number of values in one.
 _READ_AT_ONCE = 1000
-# The resource key of the IO manager opened for a comparison.
-_MANAGER = "floe_compared"
 # Losses of writes that went to another table or branch: they do not show what this branch of this table holds.
 _ELSEWHERE = (Loss.RECREATED, Loss.OTHER_BRANCH, Loss.UNKNOWN)
 # Stands for the partition of an asset that has none.
@@ -81,30 +68,6 @@ class _Records:
     read: Read
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """An asset and the IcebergIOManager that stores it, which may not be open yet."""
-
-    spec: AssetSpec
-    manager: Any
-    options: OutputOptions
-
-    @property
-    def name(self) -> str:
-        return str(self.spec.key.to_user_string())
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where and how an asset is stored."""
-
-    asset: str
-    tables: IcebergTableManager
-    table: TableIdentifier
-    branch: str
-    appends: bool
-
-
 def find_differences(
     definitions: Definitions,
     assets: Collection[AssetKey],
@@ -119,11 +82,15 @@ def find_differences(
             loss between two samples can be missed.
     """
     differences: list[Difference] = []
-    for stored in _stored(definitions, assets):
+    places: dict[PartitionsDefinition[str], Mapping[str, int]] = {}  # to list thousands of windows takes time
+    for stored in assets_in_lake(definitions, assets):
         key, partitions = stored.spec.key, stored.spec.partitions_def
-        records = _of_asset(key, instance) if partitions is None else _of_partitions(key, partitions, instance)
+        if partitions is not None and partitions not in places:
+            keys = partitions.get_partition_keys(dynamic_partitions_store=instance)
+            places[partitions] = {str(name): place for place, name in enumerate(keys)}
+        records = _of_asset(key, instance) if partitions is None else _of_partitions(key, places[partitions], instance)
         if records.snapshots:
-            with _opened(stored, definitions, instance) as place:
+            with opened(stored, definitions, instance) as place:
                 if place is None:
                     differences.append(_not_compared(stored, len(records.snapshots)))
                 else:
@@ -136,60 +103,15 @@ def tables_to_append_to(
 ) -> dict[AssetKey, TableIdentifier]:
     """The tables, of those assets that append, that already have rows."""
     tables: dict[AssetKey, TableIdentifier] = {}
-    for stored in _stored(definitions, assets):
-        with _opened(stored, definitions, instance) as place:
+    for stored in assets_in_lake(definitions, assets):
+        with opened(stored, definitions, instance) as place:
             table = place.tables.find_table(place.table) if place is not None and place.appends else None
             if place is not None and table is not None and BranchHistory(table, place.branch).has_rows:
                 tables[stored.spec.key] = place.table
     return tables
 
 
-def _stored(definitions: Definitions, assets: Collection[AssetKey]) -> Iterator[_Stored]:
-    """The assets that an IcebergIOManager stores, upstream first."""
-    graph, resources = definitions.resolve_asset_graph(), definitions.resources or {}
-    for key in (key for key in graph.toposorted_asset_keys if key in assets):
-        definition = graph.assets_def_for_key(key)
-        if definition.is_executable and is_stored(definition, key):
-            name = definition.get_io_manager_key_for_asset_key(key)
-            # The asset's own resources (io_manager_def, resource_defs) take precedence.
-            manager = definition.resource_defs.get(name, resources.get(name))
-            if _is_iceberg_manager(manager):
-                spec = definition.get_asset_spec(key)
-                yield _Stored(spec, manager, output_options(spec.metadata, key.to_user_string()))
-
-
-def _is_iceberg_manager(manager: Any) -> bool:
-    """Whether it is an IcebergIOManager: an instance, configured at launch, or wrapped by Dagster."""
-    kind = getattr(manager, "resource_cls", None) or getattr(manager, "configurable_resource_cls", None)
-    return isinstance(manager, IcebergIOManager) or (isinstance(kind, type) and issubclass(kind, IcebergIOManager))
-
-
-@contextmanager
-def _opened(stored: _Stored, definitions: Definitions, instance: DagsterInstance) -> Iterator[_Place | None]:
-    """Where an asset is stored, by the lake of its own manager, whose default namespace may differ from the project's.
-
-    None if the manager cannot be opened without run config.
-    """
-    with ExitStack() as stack:
-        needed = _needed(stored.manager, definitions.resources or {})
-        try:
-            # The manager's settings may be environment variables, which Dagster resolves.
-            opened = stack.enter_context(build_resources(needed, instance=instance))
-        except DagsterInvalidConfigError:
-            yield None
-            return
-        manager: IcebergIOManager = getattr(opened, _MANAGER)
-        lake = lake_of(manager.lake, manager.table_manager)
-        yield _Place(
-            asset=stored.name,
-            tables=lake.tables,
-            table=table_of(stored.spec.key.path, stored.options, manager.naming),
-            branch=stored.options.branch or manager.branch or MAIN_BRANCH,
-            appends=_appends(stored, manager),
-        )
-
-
-def _not_compared(stored: _Stored, recorded: int) -> Difference:
+def _not_compared(stored: AssetInLake, recorded: int) -> Difference:
     return Difference(
         asset=stored.name,
         table="",
@@ -201,28 +123,9 @@ def _not_compared(stored: _Stored, recorded: int) -> Difference:
     )
 
 
-def _needed(manager: Any, resources: Mapping[str, Any]) -> dict[str, ResourceDefinition]:
-    """The manager and the resources it depends on; no others are opened."""
-    known = wrap_resources_for_execution({**resources, _MANAGER: manager})
-    needed, waiting = set(), [_MANAGER]
-    while waiting:
-        key = waiting.pop()
-        if key not in needed:
-            needed.add(key)
-            waiting += known[key].get_required_resource_keys(known)
-    return {key: known[key] for key in needed}
-
-
-def _appends(stored: _Stored, manager: IcebergIOManager) -> bool:
-    mode = stored.options.write_mode or manager.default_write_mode
-    return stored.spec.partitions_def is None if mode is None else mode == WriteMode.APPEND
-
-
-def _of_partitions(key: AssetKey, partitions: PartitionsDefinition[str], instance: DagsterInstance) -> _Records:
+def _of_partitions(key: AssetKey, places: Mapping[str, int], instance: DagsterInstance) -> _Records:
     """The records of all partitions that exist now, by two queries regardless of their number."""
     kind = DagsterEventType.ASSET_MATERIALIZATION
-    keys = partitions.get_partition_keys(dynamic_partitions_store=instance)
-    places = {str(name): place for place, name in enumerate(keys)}
     tags = instance.event_log_storage.get_latest_tags_by_partition(key, kind, [_DATA_VERSION])
     latest = instance.get_latest_storage_id_by_partition(key, kind)
     ids = {name: latest[name] for name in sorted(latest, key=lambda partition: latest[partition]) if name in places}
@@ -262,7 +165,7 @@ def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
     )
 
 
-def _differences(place: _Place, records: _Records, samples: int | None) -> Iterator[Difference]:
+def _differences(place: Place, records: _Records, samples: int | None) -> Iterator[Difference]:
     """The differences of one asset, one per reason."""
     table = place.tables.find_table(place.table)
     history = None if table is None else BranchHistory(table, place.branch)

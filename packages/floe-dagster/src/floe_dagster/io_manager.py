@@ -44,14 +44,28 @@ from floe_dagster.resources import artifacts_of, lake_of
 from floe_dagster.runs import cursors
 from floe_dagster.runs.description import STORAGE_KIND, describe
 from floe_dagster.runs.owners import Owner, how_to_take_over, shared_table, visible_assets
-from floe_dagster.runs.steps import followed, follows, has_read, step_of, tags_of, trace, write_id
+from floe_dagster.runs.partitions import partition_keys_of
+from floe_dagster.runs.step_inputs import step_inputs
+from floe_dagster.runs.steps import (
+    attempt_of,
+    followed,
+    follows,
+    has_read,
+    has_read_head,
+    step_of,
+    tags_of,
+    trace,
+    write_id,
+)
 from floe_dagster.runs.tracing import run_trace
+from floe_dagster.runs.transaction import Published, current_run, refuse_atomic_tag
 from floe_iceberg import Lake
 from floe_iceberg.arguments import choice
 from floe_iceberg.expressions import slice_filter
 from floe_iceberg.reading import refuse_past
-from floe_iceberg.schema import to_iceberg_schema
-from floe_iceberg.snapshots import write_summary
+from floe_iceberg.schema import refuse_early_columns, to_iceberg_schema, with_optional_columns
+from floe_iceberg.snapshots import unpublished_by, write_summary
+from floe_iceberg.transactions import NewTable
 from floe_iceberg.writing import ArrowSource, Target, WriteRequest, WriteResult, source_of
 
 __all__ = ["IcebergIOManager"]
@@ -115,6 +129,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     _opened: Lake | None = PrivateAttr(default=None)
     # Cache: run id, job, and the assets of that run by table.
     _visible: tuple[str, Any, Mapping[str, Sequence[str]]] | None = PrivateAttr(default=None)
+    # Cache: one attempt of a step, and the tables that it reads.
+    _together: tuple[Any, Mapping[TableIdentifier, Table]] | None = PrivateAttr(default=None)
 
     @classmethod
     def from_config(cls, config: IcebergIOManagerConfig, root: Path | None = None) -> "IcebergIOManager":
@@ -167,13 +183,17 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         asset = _asset_of(context)
+        if isinstance(obj, Published):
+            self._report_published(context, obj)
+            return
         kind = kind_of_value(obj, asset)
         options = output_options(context.definition_metadata, asset, context.config, emitted=context.output_metadata)
         refuse_tags(tags_of(context), asset)
+        refuse_atomic_tag(tags_of(context), asset)
         self._refuse_shared(context, table_of(context.asset_key.path, options, self.naming))
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
-        if self._mode(options, partitioned=partitions is not None) is WriteMode.UPSERT:
+        if self.mode_of(options, partitioned=partitions is not None) is WriteMode.UPSERT:
             refuse_no_keys(options, asset)
             if partitions is not None:
                 partitions.refuse_keys_of_others(options.upsert_keys, asset)
@@ -184,6 +204,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if self.evolve_partitions if options.evolve_partitions is None else options.evolve_partitions:
             self._evolve_partitions(request, partitions)
             target = None  # the partitioning may have changed
+        if current_run() is not None:
+            target = Target(self._open_branch(request, data, target, options))
         if kind is Kind.SPARK:
             result = self._lake.write_request(data, request, target)
         else:
@@ -202,6 +224,60 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         known = {field.name.lower() for field in table.schema().fields}
         if all(transform.source_column.lower() in known for transform in transforms):  # else the write adds the column
             tables.evolve_partitions(identifier, transforms)
+
+    def _open_branch(self, request: WriteRequest, data: Any, target: Target | None, options: OutputOptions) -> Table:
+        """The table with the branch of the atomic run; a new table stays unpublished until the run publishes it."""
+        run, tables = current_run(), self._lake.tables
+        if run is None:
+            raise AssertionError("only an atomic run has a branch")
+        if run.tables > 1 and not run.one_by_one and tables.refuses_many_tables is not None:
+            raise ConfigurationError(
+                f"{tables.refuses_many_tables}, so the {run.tables} tables of this run cannot be published together. "
+                f"Nothing was written: use a catalog that can (type: sql, or a server such as Apache Polaris), or "
+                f"publish one by one, so that readers may see some of the tables before the others (floe run "
+                f"--one-by-one, or one_by_one=True on the group)"
+            )
+        table = tables.find_table(request.identifier) if target is None else target.table
+        known = table.schema() if table is not None else None
+        if isinstance(data, ArrowSource):
+            schema = to_iceberg_schema(data.schema_for(known))
+        else:
+            schema = with_optional_columns(self._lake.compute.schema_of(data))
+        if table is not None:
+            if request.check is not None:
+                request.check(table)
+            tables.refuse_moved(table, request.identifier)
+            early = run.early_columns if options.early_columns is None else options.early_columns
+            refuse_early_columns(
+                table,
+                request.identifier,
+                schema,
+                evolve=request.evolve,
+                allowed=early,
+                how='metadata={"floe/early_columns": True}',
+            )
+        new = NewTable(schema, request.partition_by, request.new_table_properties)
+        return tables.open_run_branch(request.identifier, run.run_id, new, max_age=run.keep)
+
+    def _report_published(self, context: OutputContext, published: Published) -> None:
+        """Report a write that the publish step of an atomic run has moved to main."""
+        if any(value is not None for value in dict(context.config or {}).values()):
+            context.log.warning(
+                "the options of outputs of the publish step are not read; give them to the step of the asset"
+            )
+        context.add_output_metadata(dict(published.metadata))
+
+    def branch_of(self, options: OutputOptions, asset: str) -> str:
+        """The branch that an asset is written to: its own, or that of the atomic run."""
+        branch, run = options.branch or self.branch or MAIN_BRANCH, current_run()
+        if run is None:
+            return branch
+        if branch != MAIN_BRANCH:
+            raise ConfigurationError(
+                f"asset {asset} is written to branch {branch!r}, and an atomic run publishes to main; leave one of "
+                f"them out. Nothing was written"
+            )
+        return run.branch
 
     def _refuse_shared(self, context: OutputContext, identifier: TableIdentifier) -> None:
         """Refuse an asset whose table is the table of another asset that this run can see."""
@@ -256,7 +332,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if step is not None:
             step.set_data_version(context.asset_key, DataVersion(snapshot_id))
         try:
-            if step is not None:
+            if step is not None and current_run() is None:  # the publish step advances those of an atomic run
                 cursors.advance(self._lake.tables, followed(step), asset, result.snapshot)
             described = describe(
                 request,
@@ -285,16 +361,13 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         keys: Sequence[str],
         target: Target | None,
     ) -> WriteRequest:
-        tables = self._lake.tables
         identifier = table_of(context.asset_key.path, options, self.naming)
         own_id = write_id(context) or uuid.uuid4().hex
         evolve = options.schema_evolution_enabled
-        branch = options.branch or self.branch or MAIN_BRANCH
         sources = followed(step_of(context))
-        mode = self._mode(options, partitioned=partitions is not None)
-        artifacts = tables.artifacts
-        owner = Owner(_asset_of(context), artifacts.name if artifacts is not None else None)
-        take_over = self.take_over if options.take_over is None else options.take_over
+        mode = self.mode_of(options, partitioned=partitions is not None)
+        asset = _asset_of(context)
+        branch = self.branch_of(options, asset)
         return WriteRequest(
             identifier=identifier,
             mode=mode,
@@ -302,28 +375,76 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             summary=write_summary(own_id, trace(context)),
             slice=partitions.slice(keys) if partitions is not None else None,
             keys=options.upsert_keys,
-            commit_strategy=self._strategy(options, mode),
+            commit_strategy=self.strategy_of(options, mode),
             branch=branch,
-            partition_by=self._layout(target, data, partitions, keys, _asset_of(context)),
+            partition_by=self._layout(target, data, partitions, keys, asset),
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
             check=_checks(
-                None if take_over else owner.refuse_others(identifier, how_to_take_over(context)),
-                partitions.refuse_without_columns(identifier, branch) if partitions is not None else None,
-                cursors.refuse_concurrent_consumer(sources, _asset_of(context), branch) if sources else None,
+                self.check_of(identifier, options, partitions, asset=asset, how=how_to_take_over(context)),
+                cursors.refuse_concurrent_consumer(sources, asset, branch) if sources else None,
             ),
-            marks=owner.marks(take_over=take_over),
+            marks=self._owner(asset).marks(take_over=self._takes_over(options)),
             sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
         )
 
-    def _strategy(self, options: OutputOptions, mode: WriteMode) -> CommitStrategy | None:
+    def check_of(
+        self,
+        identifier: TableIdentifier,
+        options: OutputOptions,
+        partitions: Partitioning | None,
+        *,
+        asset: str,
+        how: str,
+    ) -> Callable[[Table], None]:
+        """The check of the table that an asset writes to: its owner, and the columns of its partitions.
+
+        Args:
+            identifier: The table.
+            options: The options of the asset.
+            partitions: How the asset is partitioned.
+            asset: The asset.
+            how: The run config that lets the asset take the table over.
+        """
+        branch = options.branch or self.branch or MAIN_BRANCH
+        return _checks(
+            None if self._takes_over(options) else self._owner(asset).refuse_others(identifier, how),
+            partitions.refuse_without_columns(identifier, branch) if partitions is not None else None,
+        )
+
+    def _owner(self, asset: str) -> Owner:
+        artifacts = self._lake.tables.artifacts
+        return Owner(asset, artifacts.name if artifacts is not None else None)
+
+    def _takes_over(self, options: OutputOptions) -> bool:
+        return self.take_over if options.take_over is None else options.take_over
+
+    def strategy_of(self, options: OutputOptions, mode: WriteMode) -> CommitStrategy | None:
         """The strategy of the asset; the manager's default applies to appends only."""
         if options.commit_strategy is not None or self.commit_strategy is None or mode is not WriteMode.APPEND:
             return options.commit_strategy
         return choice(CommitStrategy, self.commit_strategy, "commit_strategy")
 
-    def _mode(self, options: OutputOptions, *, partitioned: bool) -> WriteMode:
+    def replaced_by(self, step: Any, key: AssetKey) -> tuple[WriteMode, TableSlice | None]:
+        """How a run writes to the table of an asset, and the rows that it replaces; None for the whole table.
+
+        Args:
+            step: A step of the run.
+            key: The asset.
+        """
+        node, asset = step.job_def.asset_layer.get(key), key.to_user_string()
+        options = output_options(node.metadata, asset)
+        keys = partition_keys_of(step, node.partitions_def)
+        mode = self.mode_of(options, partitioned=node.partitions_def is not None)
+        if mode is WriteMode.APPEND and step.run_config.get("ops"):
+            mode = WriteMode.OVERWRITE  # the run config may have another mode
+        if not keys:
+            return mode, None
+        return mode, partitioning(node.partitions_def, options.partition_expr, asset).slice(keys)
+
+    def mode_of(self, options: OutputOptions, *, partitioned: bool) -> WriteMode:
+        """How a write treats the rows that the table already has, without the config of a run."""
         if options.write_mode is not None:
             return options.write_mode
         if self.default_write_mode is not None:
@@ -379,6 +500,10 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         within: TableSlice | None,
     ) -> Any:
         arguments = options.model_dump(include={"columns", "row_filter", "snapshot_id", "as_of", "ref"})
+        if options.is_of_main:
+            table = arguments["table"] = self._loaded_together(context).get(identifier)
+            if table is not None:
+                arguments["ref"] = _branch_of_run(step_of(context), identifier, table)
         if kind is Kind.SPARK:
             reading = self._lake.reading(identifier, slice=within, **arguments)
             has_read(step_of(context), identifier, reading.snapshot_id)
@@ -397,9 +522,11 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         tables, step = self._lake.tables, step_of(context)
         refuse_past({"snapshot_id": options.snapshot_id, "as_of": options.as_of, "ref": options.ref})
         _refuse_some_partitions(context, keys)
-        since = cursors.consumed_until(tables, identifier, self._consumer(context))
+        table = self._loaded_together(context).get(identifier) or tables.load_table(identifier)
+        branch = _branch_in(table)
+        since = cursors.consumed_until(tables, identifier, self._consumer(context), branch=branch)
         follows(step, identifier, since)
-        head = tables.current_snapshot(identifier)
+        head = table.snapshot_by_name(branch)
         if head is None:
             return self._no_rows(kind, identifier, options)
         if since is None:
@@ -408,7 +535,12 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             return self._read(context, kind, identifier, now, None)
         if kind is Kind.SPARK:
             reading = self._lake.reading(
-                identifier, columns=options.columns, row_filter=options.row_filter, since=since
+                identifier,
+                columns=options.columns,
+                row_filter=options.row_filter,
+                since=since,
+                until=head.snapshot_id,
+                table=table,
             )
             has_read(step, identifier, reading.snapshot_id)
             return reading.frame
@@ -417,6 +549,31 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             identifier, since=since, until=head.snapshot_id, columns=options.columns, row_filter=options.row_filter
         )
         return from_scan(kind, changes)
+
+    def _loaded_together(self, context: InputContext) -> Mapping[TableIdentifier, Table]:
+        """The tables that the step reads as they are now, all loaded at one moment; empty if it is one table.
+
+        A publication of several tables is then in all inputs of the step or in none.
+        """
+        step = step_of(context)
+        if step is None:
+            return {}
+        attempt = attempt_of(step)
+        if self._together is None or self._together[0] != attempt:
+            names = set(self._tables_read_now(step))
+            alone = len(names) == 1 and current_run() is None
+            loaded = self._lake.tables.load_at_once(names, skip_missing=True) if names and not alone else {}
+            self._together = (attempt, loaded)
+        return self._together[1]
+
+    def _tables_read_now(self, step: Any) -> Iterator[TableIdentifier]:
+        for one in step_inputs(step):
+            with suppress(ConfigurationError):  # reported when this input is loaded
+                if isinstance(one.manager, IcebergIOManager) and self._has_tables_of(one.manager):
+                    options = input_options(one.upstream, one.own, one.key.to_user_string())
+                    branch = options.branch or one.manager.branch
+                    if options.is_now and branch in (None, MAIN_BRANCH):
+                        yield table_of(one.key.path, options, one.manager.naming)
 
     def _consumer(self, context: InputContext) -> cursors.Consumer:
         """The asset that the step makes, and its table: rows and cursor must be written in one commit."""
@@ -443,16 +600,34 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             )
         options = output_options(node.metadata, asset)
         return cursors.Consumer(
-            asset, table_of(keys[0].path, options, manager.naming), options.branch or manager.branch or MAIN_BRANCH
+            asset, table_of(keys[0].path, options, manager.naming), manager.branch_of(options, asset)
         )
 
     def _no_rows(self, kind: Kind, identifier: TableIdentifier, options: InputOptions) -> Any:
         """An empty value with the table's columns; without columns if the table does not exist yet."""
-        if not self._lake.tables.table_exists(identifier):
+        table = self._lake.tables.find_table(identifier)
+        if table is None or unpublished_by(table.properties) is not None:
             return nothing(kind, lambda: self._lake.spark)
         if kind is Kind.SPARK:
             return self._lake.read(identifier, columns=options.columns).limit(0)
         return from_scan(kind, self._lake.tables.scan(identifier, columns=options.columns, limit=0))
+
+
+def _branch_in(table: Table) -> str:
+    """The branch of a table that the current step reads: that of its atomic run if the run has written to it."""
+    run = current_run()
+    return run.branch if run is not None and run.branch in table.metadata.refs else MAIN_BRANCH
+
+
+def _branch_of_run(step: Any, identifier: TableIdentifier, table: Table) -> str | None:
+    """The branch of the atomic run, if it has written to the table; otherwise the head of main is recorded as read."""
+    branch = _branch_in(table)
+    if branch != MAIN_BRANCH:
+        return branch
+    if current_run() is not None:
+        head = table.current_snapshot()
+        has_read_head(step, identifier, head.snapshot_id if head is not None else None)
+    return None
 
 
 def _checks(*checks: Callable[[Table], None] | None) -> Callable[[Table], None]:

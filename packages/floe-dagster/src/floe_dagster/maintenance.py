@@ -57,6 +57,7 @@ __all__ = [
     "StoredAsset",
     "create_maintenance",
     "enforcer_of",
+    "may_store_in",
     "stored_assets",
 ]
 
@@ -156,13 +157,13 @@ def create_maintenance(
         '0 3 * * *'
     """
     lake = resources.get("lake")
-    own = [stored for stored in stored_assets(assets, artifacts, resources) if _may_store_in(stored.manager, lake)]
+    own = [stored for stored in stored_assets(assets, artifacts, resources) if may_store_in(stored.manager, lake)]
     made = _job({stored.spec.key: stored.table for stored in own}, enforcer)
     cron = artifacts.maintenance.schedule
     return Definitions(jobs=[made], schedules=[] if cron is None else [_schedule(made, cron)])
 
 
-def _may_store_in(manager: IcebergIOManager, lake: Any) -> bool:
+def may_store_in(manager: IcebergIOManager, lake: Any) -> bool:
     """Whether the manager may store its assets in this lake: no only if its project or environment differs."""
     here, there = _project_of(lake), _project_of(manager.lake)
     return here is None or there is None or here == there

@@ -5,12 +5,14 @@ Every option is a metadata key `floe/NAME`; the most common ones work without th
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any, TypeVar
 
 from dagster import Config, MetadataValue
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from floe_core.errors import ConfigurationError
 from floe_core.models import CommitStrategy, WriteMode
@@ -23,6 +25,7 @@ __all__ = [
     "OutputOptions",
     "RunOptions",
     "input_options",
+    "mistyped_options",
     "output_options",
     "refuse_no_keys",
     "refuse_tags",
@@ -79,6 +82,10 @@ class OutputOptions(_Place):
     preview_rows: int | None = Field(default=None, ge=0, le=100, description="rows shown in the UI; 0 for none")
     sensitive_columns: Names = Field(default=(), description="columns that are never shown")
     take_over: bool | None = Field(default=None, description="write to a table that belongs to another asset")
+    audit: bool = Field(default=False, description="publish what was written when the blocking checks have passed")
+    early_columns: bool | None = Field(
+        default=None, description="let an atomic run change the columns of a table before it is published"
+    )
 
 
 class InputOptions(_Place):
@@ -98,6 +105,11 @@ class InputOptions(_Place):
         """Whether the current state of the table is read (no time travel)."""
         return self.snapshot_id is None and self.as_of is None and self.ref is None
 
+    @property
+    def is_of_main(self) -> bool:
+        """Whether the current state of main is read."""
+        return self.snapshot_id is None and self.as_of is None and self.ref in (None, MAIN_BRANCH)
+
 
 class RunOptions(KnownArguments, Config):
     """The options of an output in the run config, which override all others.
@@ -115,6 +127,7 @@ class RunOptions(KnownArguments, Config):
     allow_empty: bool | None = None
     preview_rows: int | None = None
     take_over: bool | None = None
+    early_columns: bool | None = None
 
 
 # Dagster's own keys, and those so common that the prefix would be noise. The other names have meanings outside of Floe
@@ -122,7 +135,19 @@ class RunOptions(KnownArguments, Config):
 _BARE_OUTPUT = {"partition_expr", "write_mode", "upsert_keys", "allow_empty"}
 _BARE_INPUT = {"partition_expr", "columns", "row_filter", "snapshot_id", "as_of", "ref", "since"}
 
+_MISTYPED = 0.85  # as similar are an option and a name that was meant to be it
+
 Options = TypeVar("Options", bound=_Options)
+
+
+def mistyped_options(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The keys of an asset's metadata that look like an option without being one, each with that option."""
+    near = {
+        key: difflib.get_close_matches(key, _BARE_OUTPUT, n=1, cutoff=_MISTYPED)
+        for key in metadata
+        if key not in _BARE_OUTPUT
+    }
+    return {key: found[0] for key, found in near.items() if found}
 
 
 def output_options(

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
-from floe_dagster.runs.steps import inputs_of
 from floe_iceberg import IcebergTableManager
-from floe_iceberg.snapshots import CURSOR_PREFIX, ancestors_of, snapshot_info
+from floe_iceberg.snapshots import CURSOR_PREFIX, ancestors_of, inputs_of, summary_of, undone_in
 
 __all__ = ["Consumer", "advance", "consumed_until", "cursor_tag", "refuse_concurrent_consumer"]
 
@@ -45,8 +45,17 @@ def cursor_tag(asset: str) -> str:
     return f"{CURSOR_PREFIX}{readable}-{hashlib.sha256(asset.encode()).hexdigest()[:8]}"
 
 
-def consumed_until(tables: IcebergTableManager, source: TableIdentifier, consumer: Consumer) -> int | None:
-    """The snapshot of `source` that the consumer read last; None if it must start with all rows."""
+def consumed_until(
+    tables: IcebergTableManager, source: TableIdentifier, consumer: Consumer, *, branch: str = MAIN_BRANCH
+) -> int | None:
+    """The snapshot of `source` that the consumer read last; None if it must start with all rows.
+
+    Args:
+        tables: The tables of both.
+        source: The table that is read.
+        consumer: The asset that reads it.
+        branch: The branch of the source that is read.
+    """
     table = tables.find_table(consumer.table)
     if table is None:
         return None
@@ -55,18 +64,23 @@ def consumed_until(tables: IcebergTableManager, source: TableIdentifier, consume
         ref = tables.load_table(source).metadata.refs.get(cursor_tag(consumer.asset))
         consumed = ref.snapshot_id if ref is not None else None
     if consumed is not None:
-        _refuse_gaps(tables.load_table(source), source, consumed, consumer.asset)
+        _refuse_gaps(tables.load_table(source), source, consumed, consumer.asset, branch)
     return consumed
 
 
 def _in_history(table: Table, source: TableIdentifier, branch: str) -> tuple[int | None, bool]:
-    """The snapshot of `source` that the newest write to the table consumed, and whether its history is complete."""
-    snapshot = None
-    for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata):
-        consumed = inputs_of(snapshot_info(snapshot).summary).get(str(source))
-        if consumed is not None:
+    """The snapshot of `source` that the newest write to the table consumed, and whether its history is complete.
+
+    A branch that the table does not have yet begins at main's head.
+    """
+    head = table.snapshot_by_name(branch if branch in table.metadata.refs else MAIN_BRANCH)
+    history = list(ancestors_of(head, table.metadata))
+    undone = undone_in(history)
+    for snapshot in history:
+        consumed = inputs_of(summary_of(snapshot)).get(str(source))
+        if consumed is not None and snapshot.snapshot_id not in undone:
             return consumed, True
-    return None, snapshot is None or snapshot.parent_snapshot_id is None
+    return None, not history or history[-1].parent_snapshot_id is None
 
 
 def refuse_concurrent_consumer(
@@ -86,10 +100,10 @@ def refuse_concurrent_consumer(
     return check
 
 
-def _refuse_gaps(table: Table, source: TableIdentifier, since: int, asset: str) -> None:
+def _refuse_gaps(table: Table, source: TableIdentifier, since: int, asset: str, branch: str) -> None:
     """Refuse unless every snapshot after `since` is still there and none of them replaced rows."""
     between: list[Snapshot] = []
-    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+    for snapshot in ancestors_of(table.snapshot_by_name(branch), table.metadata):
         if snapshot.snapshot_id == since:
             break
         between.append(snapshot)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 
+from floe_core.formatting import markdown_table
 from floe_core.models import MaterializationMetadata, SnapshotInfo, WriteMode
 from floe_core.observability import warn
+from floe_dagster.assets.declared_schema import declared_columns
 from floe_dagster.assets.options import OutputOptions
-from floe_dagster.runs.steps import INPUTS, partition_label
+from floe_dagster.runs.steps import partition_label
 from floe_iceberg.expressions import slice_filter
 from floe_iceberg.reading import scan
-from floe_iceberg.snapshots import DATA_ROWS, WRITE_ID
+from floe_iceberg.snapshots import DATA_ROWS, INPUTS, WRITE_ID
 from floe_iceberg.writing import WriteRequest, WriteResult
 
 __all__ = ["STORAGE_KIND", "describe", "sensitive_columns"]
@@ -25,7 +27,6 @@ STORAGE_KIND = "iceberg"
 
 _SCHEMA = "dagster/column_schema"
 _SENSITIVE = "sensitive"
-_CELL = 60  # characters of a value in the preview
 
 
 def describe(
@@ -49,10 +50,10 @@ def describe(
         partition_key=partition_label(keys),
         schema_evolved=bool(result.schema_change),
     )
-    known = _columns(declared)
+    known = declared_columns(declared)
     hidden = sensitive_columns(options, declared)
     shown = [field.name for field in table.schema().fields if field.name.lower() not in hidden]
-    preview = _preview(_first_rows(table, request, result, inside, shown), shown)
+    preview = markdown_table(_first_rows(table, request, result, inside, shown), shown)
     described: dict[str, Any] = {
         **_row_count(table, request, snapshot, inside, keys),
         "dagster/table_name": facts.table,
@@ -120,16 +121,13 @@ def _count_inside(table: Table, request: WriteRequest, snapshot: SnapshotInfo, i
 
 def sensitive_columns(options: OutputOptions, declared: Mapping[str, Any]) -> set[str]:
     """The columns that are never shown, in lower case: those in the options, and those tagged as sensitive."""
-    tagged = [name for name, column in _columns(declared).items() if _SENSITIVE in {tag.lower() for tag in column.tags}]
+    tagged = [
+        name
+        for name, column in declared_columns(declared).items()
+        if _SENSITIVE in {tag.lower() for tag in column.tags}
+    ]
     named = [name.lower() for name in (*options.sensitive_columns, *tagged)]
     return {*named, *(name.partition(".")[0] for name in named)}  # a struct with a sensitive field is hidden as a whole
-
-
-def _columns(declared: Mapping[str, Any]) -> dict[str, TableColumn]:
-    """The columns as the asset declares them, with descriptions and tags."""
-    schema = declared.get(_SCHEMA)
-    schema = schema.value if isinstance(schema, MetadataValue) else schema
-    return {column.name.lower(): column for column in schema.columns} if isinstance(schema, TableSchema) else {}
 
 
 def _column(name: str, kind: str, required: bool, known: Mapping[str, TableColumn]) -> TableColumn:
@@ -192,25 +190,3 @@ def _first_rows(
         warn("no preview", table=str(request.identifier), reason=str(exc))
         return []
     return read
-
-
-def _preview(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> str:
-    """The rows as a Markdown table."""
-    if not rows:
-        return ""
-    lines = [
-        _line(shown),
-        _line("---" for _ in shown),
-        *(_line(_cell(row.get(name)) for name in shown) for row in rows),
-    ]
-    return "\n".join(lines)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    text = text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())

@@ -6,7 +6,7 @@ belongs to the first asset that writes to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,18 @@ from floe_core.identifiers import TableIdentifier
 from floe_dagster._dagster.names import CheckError
 from floe_dagster.assets.names import is_stored
 from floe_dagster.runs.steps import step_of
+from floe_dagster.runs.transaction import current_run
 
-__all__ = ["ASSET", "PROJECT", "Owner", "how_to_take_over", "owner_of", "shared_table", "visible_assets"]
+__all__ = [
+    "ASSET",
+    "PROJECT",
+    "Owner",
+    "how_to_take_over",
+    "owner_of",
+    "shared_table",
+    "take_over_config",
+    "visible_assets",
+]
 
 ASSET = "floe.asset"
 PROJECT = "floe.project"
@@ -71,8 +81,15 @@ def owner_of(properties: Mapping[str, str]) -> Owner | None:
 def how_to_take_over(context: OutputContext) -> str:
     """The run config that lets this output take a table over."""
     step = step_of(context)
+    run = current_run()
+    if step is not None and run is not None:  # the step of a group has the outputs by the keys of their assets
+        return take_over_config(context.asset_key.to_python_identifier(), [run.group, *step.step.node_handle.path])
     # A context built for a test may have no output name.
-    output, path = (context.name, step.step.node_handle.path) if step is not None else ("result", ["OP"])
+    return take_over_config(*((context.name, step.step.node_handle.path) if step is not None else ("result", ["OP"])))
+
+
+def take_over_config(output: str, path: Sequence[str]) -> str:
+    """The run config that lets an output take a table over; the path leads to its op."""
     text = f"{{outputs: {{{output}: {{take_over: true}}}}}}"
     for name in reversed(path):
         text = f"{{ops: {{{name}: {text}}}}}"

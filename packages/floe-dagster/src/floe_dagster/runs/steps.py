@@ -15,28 +15,28 @@ from dagster import DagsterRunStatus, InputContext, OutputContext
 
 from floe_core.identifiers import TableIdentifier
 from floe_dagster._dagster.names import StepEventStatus, step_context_of
+from floe_dagster.runs.transaction import current_run
+from floe_iceberg.snapshots import ASSET, FOLLOWED, INPUTS, PARTITION, RUN_ID
 
 __all__ = [
-    "ASSET",
-    "INPUTS",
-    "PARTITION",
+    "attempt_of",
     "followed",
     "follows",
     "has_read",
-    "inputs_of",
+    "has_read_head",
+    "heads_of",
     "labelled",
     "partition_label",
+    "runs_of_write",
     "step_of",
     "tags_of",
     "trace",
     "write_id",
 ]
 
-# The keys of a snapshot's summary that name the asset and its partitions.
-ASSET = "floe.asset"
-PARTITION = "floe.partition"
-# The key of a snapshot's summary that names the snapshots its rows were made from.
-INPUTS = "floe.input-snapshots"
+# The heads of main that an atomic run has read: they must not move before its publication.
+_HEADS = "floe.input-heads"
+_NO_SNAPSHOT = "none"
 # Dagster's tags of a run that resumes a failed one; a deliberate re-execution has none of them.
 _RETRY_TAGS = {"dagster/retry_number", "dagster/is_resume_retry", "dagster/is_asset_resume_retry"}
 # Dagster's tag of a run of steps that the user selected.
@@ -50,11 +50,12 @@ class _Notes:
     """What one attempt of a step has read and written so far."""
 
     read: dict[str, None] = field(default_factory=dict)
+    heads: dict[str, None] = field(default_factory=dict)
     followed: dict[TableIdentifier, int | None] = field(default_factory=dict)
     written: dict[tuple[str, ...], itertools.count[int]] = field(default_factory=dict)
 
 
-_NOTES: OrderedDict[tuple[str, str, int], _Notes] = OrderedDict()
+_NOTES: OrderedDict[tuple[str, str, int, int], _Notes] = OrderedDict()
 _LOCK = threading.Lock()
 
 
@@ -71,9 +72,15 @@ def tags_of(context: OutputContext) -> dict[str, str]:
     return {**step.dagster_run.tags, **step.job_def.asset_layer.get(context.asset_key).tags}
 
 
+def attempt_of(step: Any) -> tuple[str, str, int, int]:
+    """The identity of one attempt of a step; that of an atomic group counts too, which runs the step in a job."""
+    run = current_run()
+    return step.run_id, step.step.key, step.previous_attempt_count, run.attempt if run is not None else 0
+
+
 def _notes(step: Any) -> _Notes:
     with _LOCK:
-        key = (step.run_id, step.step.key, step.previous_attempt_count)
+        key = attempt_of(step)
         notes = _NOTES.setdefault(key, _Notes())
         _NOTES.move_to_end(key)
         while len(_NOTES) > _KEPT:
@@ -85,6 +92,18 @@ def has_read(step: Any, table: TableIdentifier, snapshot_id: int | None) -> None
     """Record which snapshot of a table the step has read."""
     if step is not None and snapshot_id is not None:
         _notes(step).read[f"{table}@{snapshot_id}"] = None
+
+
+def has_read_head(step: Any, table: TableIdentifier, snapshot_id: int | None) -> None:
+    """Record the head of main that a step of an atomic run has read; None for a table without a snapshot."""
+    if step is not None:
+        _notes(step).heads[f"{table}@{_NO_SNAPSHOT if snapshot_id is None else snapshot_id}"] = None
+
+
+def heads_of(summary: Mapping[str, str]) -> list[tuple[str, int | None]]:
+    """The heads of main that a write of an atomic run was made from."""
+    pairs = (entry.rpartition("@") for entry in summary.get(_HEADS, "").split(",") if entry)
+    return [(table, None if found == _NO_SNAPSHOT else int(found)) for table, _, found in pairs]
 
 
 def follows(step: Any, table: TableIdentifier, since: int | None) -> None:
@@ -102,12 +121,6 @@ def _consumed(step: Any) -> str:
     return ",".join(_notes(step).read) if step is not None else ""
 
 
-def inputs_of(summary: Mapping[str, str]) -> dict[str, int]:
-    """The input snapshots of a write, by table; if a table was read more than once, the last one."""
-    pairs = (entry.rpartition("@") for entry in summary.get(INPUTS, "").split(",") if entry)
-    return {table: int(snapshot_id) for table, _, snapshot_id in pairs}
-
-
 def write_id(context: OutputContext) -> str | None:
     """An idempotency key: the same for every attempt at a write, unique to the write; None outside of a run."""
     step = step_of(context)
@@ -121,21 +134,28 @@ def write_id(context: OutputContext) -> str | None:
         *sorted(context.asset_partition_keys if context.has_asset_partitions else ()),
     )
     number = next(_notes(step).written.setdefault(target, itertools.count()))
-    parts = [_run_of_write(step), step.step.key, str(number), *target]
+    atomic = current_run()
+    run_id = atomic.run_id if atomic is not None else runs_of_write(step)[-1]
+    parts = [run_id, step.step.key, str(number), *target]
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
-def _run_of_write(step: Any) -> str:
-    """The run that a write belongs to: a retry continues the writes of its parent, a re-execution makes new ones."""
+def runs_of_write(step: Any) -> list[str]:
+    """This run and those that it retries; the last is the run that its writes belong to.
+
+    A retry continues the writes of its parent, a re-execution makes new ones.
+    """
     run = step.dagster_run
+    found = [str(run.run_id)]
     while run.parent_run_id is not None and _continues(run, step):
         parent = step.instance.get_run_by_id(run.parent_run_id)
+        if parent is not None and parent.status is DagsterRunStatus.SUCCESS:
+            break  # nothing is left to retry: the tag was inherited
+        found.append(str(run.parent_run_id))
         if parent is None:
-            return str(run.parent_run_id)
-        if parent.status is DagsterRunStatus.SUCCESS:  # nothing is left to retry: the tag was inherited
             break
         run = parent
-    return str(run.run_id)
+    return found
 
 
 def _continues(run: Any, step: Any) -> bool:
@@ -177,8 +197,13 @@ def trace(context: OutputContext) -> dict[str, str]:
     facts = {
         ASSET: context.asset_key.to_user_string(),
         PARTITION: partition_label(keys) or "",
-        "floe.run-id": step.run_id if step is not None else "",
+        RUN_ID: step.run_id if step is not None else "",
         "floe.code-version": step.job_def.asset_layer.get(context.asset_key).code_version or "" if step else "",
         INPUTS: _consumed(step),
     }
+    if step is not None:
+        notes = _notes(step)
+        facts |= {FOLLOWED: ",".join(map(str, notes.followed))}
+        if current_run() is not None:
+            facts |= {_HEADS: ",".join(notes.heads)}
     return {key: value for key, value in facts.items() if value}
