@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from floe_iceberg import Lake
+    from floe_runtime.project import Project
+    from floe_runtime.runs.runner import RunFailedError
 
-__all__ = ["connect"]
+__all__ = ["Project", "RunFailedError", "connect"]
+
+# Imported when they are first used, because `floe` starts without Dagster and PyIceberg.
+_MODULES = {"Project": "floe_runtime.project", "RunFailedError": "floe_runtime.runs.runner"}
 
 
-def connect(project: Path | str | None = None, *, environment: str | None = None) -> Lake:
-    """Compile a project and open its lake.
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def connect(project: Path | str | None = None, *, environment: str | None = None) -> Project:
+    """Compile a project and open its lake, with the verbs of the terminal.
 
     Logs and traces go where floe.yaml says. Operations outside of a span belong to one trace: that of the environment
     variable TRACEPARENT, or a new one for this process.
@@ -32,10 +43,10 @@ def connect(project: Path | str | None = None, *, environment: str | None = None
     """
     from floe_core.compiler import compile_project, find_project
     from floe_core.observability import observe, program_trace
-    from floe_iceberg import Lake
+    from floe_runtime.project import Project
 
     root = find_project(Path(project) if project is not None else None)
     artifacts = compile_project(root, environment).artifacts
     observe(artifacts)
     program_trace()
-    return Lake(artifacts)
+    return Project(artifacts)

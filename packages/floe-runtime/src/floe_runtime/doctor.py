@@ -123,7 +123,7 @@ def _storage(lake: Lake) -> str:
 
 
 def _place(lake: Lake) -> str:
-    """Iceberg stores absolute paths: a local lake that was moved or copied still points to its old location."""
+    """Iceberg records absolute paths: a local lake that was moved or copied needs new ones, from `floe move`."""
     count = 0
     for identifier in _all_tables(lake):
         count += 1

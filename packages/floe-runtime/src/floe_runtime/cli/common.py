@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +18,26 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 import click
 
+from floe_runtime.cli.table_names import complete_table
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from floe_core.config import CompiledArtifacts
     from floe_core.identifiers import Namespace, TableIdentifier
+    from floe_iceberg import IcebergTableManager
     from floe_iceberg.maintenance import TableFacts
 
 __all__ = [
+    "InterruptionError",
     "RefusedError",
+    "SuggestingChoice",
+    "Verbs",
     "compile_here",
+    "confirm",
     "consent",
     "console",
+    "document",
     "environment_option",
     "facts_document",
     "fail",
@@ -36,19 +46,37 @@ __all__ = [
     "namespaces_option",
     "observe",
     "only_json",
+    "options_here",
     "plain_warnings",
     "print_error",
     "print_json",
     "print_warning",
     "project_option",
+    "project_options",
+    "similar_tables",
+    "stops_before",
+    "suggesting",
+    "table_argument",
     "tables_option",
     "tells_errors",
+    "yes_option",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ENGINES = ("dagster", "floe_dagster", "floe_iceberg", "floe_polaris", "floe_spark", "pyarrow", "pyiceberg", "pyspark")
+_ENGINES = (
+    "dagster",
+    "duckdb",
+    "floe_dagster",
+    "floe_iceberg",
+    "floe_polaris",
+    "floe_spark",
+    "pyarrow",
+    "pyiceberg",
+    "pyspark",
+    "sqlglot",
+)
 
 environment_option = click.option(
     "--env", "environment", metavar="NAME", envvar="FLOE_ENV", help="The environment of floe.yaml to use."
@@ -62,7 +90,12 @@ project_option = click.option(
     help="The folder of floe.yaml; else this one or the nearest above.",
 )
 tables_option = click.option(
-    "--table", "tables", multiple=True, metavar="NAMESPACE.TABLE", help="Only this table; may be repeated."
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="NAMESPACE.TABLE",
+    help="Only this table; may be repeated.",
+    shell_complete=complete_table,
 )
 namespaces_option = click.option(
     "--namespace",
@@ -71,6 +104,8 @@ namespaces_option = click.option(
     metavar="NAME",
     help="Only the tables in this namespace and below; may be repeated.",
 )
+table_argument = click.argument("table", metavar="NAMESPACE.TABLE", shell_complete=complete_table)
+yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
 
 
 class RefusedError(click.ClickException):
@@ -79,13 +114,49 @@ class RefusedError(click.ClickException):
     exit_code = 3
 
 
+class InterruptionError(click.ClickException):
+    """Ctrl-C, after what was written is reported; the process ends without waiting for what it stopped."""
+
+    exit_code = 130
+
+
+class SuggestingChoice(click.Choice[str]):
+    """A choice whose usage error suggests the nearest value."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        message = super().get_invalid_choice_message(value, ctx)
+        near = difflib.get_close_matches(str(value), self.choices, n=1)
+        return f"{message} Did you mean {near[0]!r}?" if near else message
+
+
+class Verbs(click.Group):
+    """A command with verbs, which its help lists in the order of their definition, each with its first sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=200)) for name, command in self.commands.items()]
+            )
+
+
 def console(*, quiet: bool = False) -> Console:
     """The console for people: standard output, or standard error if `quiet` (a program reads standard output)."""
     from rich.console import Console
 
+    class PipedConsole(Console):
+        """Reports a closed pipe like any other output, instead of ending the process."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     stream = sys.stderr if quiet else sys.stdout
     # A file or a pipe has no width: use a fixed one, so that little is cut.
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 140)
+    return PipedConsole(file=stream, highlight=False, width=None if stream.isatty() else 140)
 
 
 def print_json(document: Any) -> None:
@@ -111,6 +182,17 @@ def only_json(as_json: bool) -> Iterator[None]:
         os.close(original)
 
 
+def document(value: Any) -> Any:
+    """A value as JSON has it: dataclasses as objects, times in ISO 8601."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: document(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: document(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
 def facts_document(facts: TableFacts) -> dict[str, Any]:
     """The facts of a table as a JSON document."""
     document = {
@@ -134,7 +216,7 @@ def named(tables: Sequence[str], namespaces: Sequence[str]) -> tuple[list[TableI
     return [TableIdentifier.from_string(name) for name in tables], [Namespace.from_string(name) for name in namespaces]
 
 
-def compile_here(project: Path | None, environment: str | None) -> CompiledArtifacts:
+def compile_here(project: Path | None, environment: str | None, *, quiet: bool = False) -> CompiledArtifacts:
     """Compile the project, write its contract and the schema that its floe.yaml names, and show warnings."""
     from floe_core.compiler import compile_project, find_project
     from floe_core.config import schema_path, write_spec_schema
@@ -143,7 +225,7 @@ def compile_here(project: Path | None, environment: str | None) -> CompiledArtif
     compilation.artifacts.write()
     if not schema_path(compilation.artifacts.root).exists():  # as after a clone: .floe is not under version control
         write_spec_schema(compilation.artifacts.root)
-    for warning in compilation.warnings:
+    for warning in () if quiet else compilation.warnings:
         print_warning(str(warning))
     return compilation.artifacts
 
@@ -155,11 +237,68 @@ def consent(artifacts: CompiledArtifacts, yes: bool, action: str) -> None:
         raise RefusedError(f"{where} is protected: {action} there, say --yes")
 
 
-def observe(artifacts: CompiledArtifacts) -> None:
+def confirm(artifacts: CompiledArtifacts, yes: bool, action: str, *, as_json: bool, typed: str | None = None) -> None:
+    """Ask before something is taken away, with no as the default; refuse where there is no terminal to answer.
+
+    Args:
+        action: What is about to be done, such as `drop table 'bronze.orders'`.
+        typed: What must be typed for a yes. By default `y`.
+    """
+    consent(artifacts, yes, f"to {action}")
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        raise RefusedError(f"nothing was changed: to {action} without a terminal, say --yes")
+    with stops_before("changed"):
+        if typed is None:
+            agreed = click.confirm(f"{action[:1].upper()}{action[1:]}?", default=False, err=True)
+        else:
+            question = f"To {action}, type {typed}"
+            agreed = click.prompt(question, default="", show_default=False, err=True).strip() == typed
+    if not agreed:
+        raise RefusedError("nothing was changed")
+
+
+@contextmanager
+def stops_before(done: str) -> Iterator[None]:
+    """Say of Ctrl-C, or of Ctrl-D at a question, that nothing was `done` before."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort) as exc:
+        if isinstance(exc, click.Abort):  # the cursor is behind the question
+            click.echo(err=True)
+        raise click.Abort(f"interrupted; nothing was {done}") from None
+
+
+@contextmanager
+def suggesting(tables: IcebergTableManager) -> Iterator[None]:
+    """Add the nearest existing tables to the error for one that does not exist."""
+    from floe_core.errors import TableNotFoundError
+
+    try:
+        yield
+    except TableNotFoundError as exc:
+        name = exc.detail.table if exc.detail is not None and exc.detail.table is not None else ""
+        near = similar_tables(tables, name)
+        hint = f"Did you mean {' or '.join(near)}?" if near else "List what is there with: floe tables list"
+        raise TableNotFoundError(f"table '{name}' not found in the catalog. {hint}", detail=exc.detail) from exc
+
+
+def similar_tables(tables: IcebergTableManager, name: str) -> list[str]:
+    """The nearest existing tables; none if the catalog lets this user load tables, but not list them."""
+    from floe_core.errors import FloeError
+
+    try:
+        return tables.similar_tables(name)
+    except FloeError:
+        return []
+
+
+def observe(artifacts: CompiledArtifacts, *, log_format: str | None = None) -> None:
     """Configure logs and traces for the project; a command and all runs it starts are one trace."""
     from floe_core.observability import continued_trace, program_traceparent, telemetry
 
-    telemetry.observe(artifacts, embedded=False)
+    telemetry.observe(artifacts, embedded=False, log_format=log_format)
     click.get_current_context().with_resource(continued_trace(program_traceparent()))
 
 
@@ -175,21 +314,29 @@ def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> N
     raise click.exceptions.Exit(1)
 
 
+def options_here(project: Path | None, environment: str | None) -> str:
+    """The options with which a printed command finds this project and environment again."""
+    given = (("--project", project), ("--env", environment))
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
+
+
 def print_error(message: str) -> None:
+    from floe_core.formatting import printable
     from floe_core.security import redact
 
-    click.secho(f"error: {redact(message)}", fg="red", err=True)
+    click.secho(f"error: {printable(redact(message))}", fg="red", err=True)
 
 
 def print_warning(message: str) -> None:
+    from floe_core.formatting import printable
     from floe_core.security import redact
 
-    click.secho(f"warning: {redact(message)}", fg="yellow", err=True)
+    click.secho(f"warning: {printable(redact(message))}", fg="yellow", err=True)
 
 
 @contextmanager
-def plain_warnings(root: Path) -> Iterator[None]:
-    """Print Python warnings as lines of the command, with file and line if they are in the project."""
+def plain_warnings(root: Path, *, quiet: bool = False) -> Iterator[None]:
+    """Print Python warnings as lines of the command, with file and line if they are in the project; or none."""
 
     def show(
         message: Warning | str,
@@ -200,6 +347,8 @@ def plain_warnings(root: Path) -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         del category, file, line
+        if quiet:
+            return
         path = Path(filename)
         inside = path.is_absolute() and path.is_relative_to(root) and "site-packages" not in path.parts
         print_warning(f"{path.relative_to(root)}:{lineno}: {message}" if inside else str(message))
@@ -238,3 +387,8 @@ def tells_errors(command: Callable[P, R]) -> Callable[P, R]:
             )
 
     return wrapper
+
+
+def project_options(command: Callable[P, R]) -> Callable[P, R]:
+    """The options of every command on a project, and its error output."""
+    return project_option(environment_option(json_option(tells_errors(command))))

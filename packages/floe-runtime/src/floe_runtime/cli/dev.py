@@ -26,7 +26,10 @@ __all__ = ["dev"]
 )
 @tells_errors
 def dev(project: Path | None, environment: str | None, port: int, host: str) -> None:
-    """Open Dagster's web UI on the project, with the history of floe run; Ctrl-C ends it."""
+    """Open Dagster's web UI on the project, with the history of floe run; Ctrl-C ends it.
+
+    The printed address opens the graph of the assets; the second one, the recent runs.
+    """
     from floe_core.java import java_problem
     from floe_core.security import is_loopback
     from floe_runtime.dev.server import open_web_ui
@@ -42,10 +45,12 @@ def dev(project: Path | None, environment: str | None, port: int, host: str) -> 
                     "other machines can reach this server, and what they send is not encrypted; "
                     "safer: leave --host out and forward the port with ssh -L"
                 )
-            secret = f"/?token={quote(ui.access.token)}" if ui.access.token else ""
-            click.echo(f"{artifacts.name} in Dagster's web UI: {ui.address}{secret}")
+            secret = f"?token={quote(ui.access.token)}" if ui.access.token else ""
+            root = f"/{secret}" if secret else ""
+            click.echo(f"{artifacts.name} in Dagster's web UI: {ui.address}{root}")
             if ui.access.origin:
-                click.echo(f"behind the proxy: {ui.access.origin}{secret}")
+                click.echo(f"behind the proxy: {ui.access.origin}{root}")
+            click.echo(f"recent runs: {ui.access.origin or ui.address}/runs{secret}")
             ui.wait()
     except KeyboardInterrupt:
         click.echo("stopped; a run that was under way has failed, and its writes are complete or absent", err=True)

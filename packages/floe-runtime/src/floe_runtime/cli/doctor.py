@@ -27,6 +27,7 @@ __all__ = ["doctor"]
 @tells_errors
 def doctor(project: Path | None, environment: str | None, as_json: bool) -> None:
     """Check Java, Spark, the jars, the catalog and the storage, and say what to do."""
+    from floe_runtime.console import sign
     from floe_runtime.doctor import examine
 
     out = console(quiet=as_json)
@@ -36,8 +37,8 @@ def doctor(project: Path | None, environment: str | None, as_json: bool) -> None
     for finding in examine(artifacts):
         findings.append(finding)
         if not as_json:
-            sign, style = ("✓", "green") if finding.ok else ("✗", "red")
-            out.print(f"[{style}]{sign}[/{style}] {finding.name:<10}", end=" ")
+            style = "green" if finding.ok else "red"
+            out.print(f"[{style}]{sign(out, good=finding.ok)}[/{style}] {finding.name:<10}", end=" ")
             out.print(finding.message, markup=False, style=None if finding.ok else "red")
     ok = all(finding.ok for finding in findings)
     if as_json:

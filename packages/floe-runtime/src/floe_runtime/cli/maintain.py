@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from floe_runtime.cli.common import (
+    Verbs,
     compile_here,
     consent,
     console,
@@ -24,9 +25,11 @@ from floe_runtime.cli.common import (
     only_json,
     print_json,
     project_option,
+    table_argument,
     tables_option,
     tells_errors,
 )
+from floe_runtime.cli.table_names import complete_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +69,7 @@ def _choice(command: C) -> C:
     return tables_option(namespaces_option(steps(project_option(environment_option(json_option(command))))))
 
 
-@click.group()
+@click.group(cls=Verbs)
 def maintain() -> None:
     """Compact tables, expire history and remove orphans, or show what would be done.
 
@@ -142,7 +145,7 @@ def run(
 
 
 @maintain.command()
-@click.argument("table", metavar="NAMESPACE.TABLE")
+@table_argument
 @click.option("--force", is_flag=True, help="Even if its holder is still running on this machine.")
 @click.option("--yes", is_flag=True, help="Consent where the environment is protected.")
 @project_option
@@ -171,7 +174,7 @@ def release(table: str, force: bool, yes: bool, project: Path | None, environmen
 
 
 @maintain.command()
-@click.option("--table", metavar="NAMESPACE.TABLE", help="Only this table.")
+@click.option("--table", metavar="NAMESPACE.TABLE", help="Only this table.", shell_complete=complete_table)
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many steps to show, the latest."
 )

@@ -10,6 +10,7 @@ import click
 
 from floe_runtime.cli.common import (
     RefusedError,
+    Verbs,
     compile_here,
     consent,
     console,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["namespaces"]
 
 
-@click.group()
+@click.group(cls=Verbs)
 def namespaces() -> None:
     """List, create, show, change and drop namespaces.
 

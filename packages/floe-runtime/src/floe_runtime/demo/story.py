@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import filecmp
 import json
+import os
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from floe_runtime.console import command_name, progress, report_table
 from floe_runtime.demo.recount import Difference, compare, recompute, recorded
 from floe_runtime.runs.pipeline import Pipeline, open_pipeline
 from floe_runtime.runs.planning import batches
-from floe_runtime.runs.runner import RunReport, run_batches
+from floe_runtime.runs.runner import RunFailedError, RunReport, run_batches
 
 __all__ = ["DAYS", "DemoFailedError", "FileChange", "check_figures", "file_change", "prepare", "run_demo"]
 
@@ -39,6 +41,15 @@ _NAME = "floe-demo"
 _TEMPLATE = Path(templates.__file__).parent / "retail"
 _CORRECTED = date(2026, 1, 5)
 _CHANNEL_SINCE = DAYS[-1]
+_SPOILED = DAYS[-1]
+_NEXT_STEPS = (
+    "tables list",
+    "snapshots list silver.orders",
+    f"run --partition {_CORRECTED}",
+    "runs list",
+    "maintain plan",
+    "dev",
+)
 # The assets that depend on the orders; customers and products do not change.
 _AFFECTED = (
     "bronze/orders",
@@ -48,6 +59,10 @@ _AFFECTED = (
     "gold/top_products",
     "gold/customer_cohorts",
 )
+
+
+# What the bad delivery would reach first.
+_DELIVERED = ("bronze/orders", "silver/orders", "silver/rejected_orders")
 
 
 class DemoFailedError(FloeError):
@@ -77,6 +92,8 @@ class _Stage:
 def run_demo(folder: Path, *, rows: int, console: Console) -> None:
     """Create the project, tell its story on real tables, and check every figure; DemoFailedError if one differs."""
     started = time.monotonic()
+    # Compiling for speed costs the JVM more than it saves in a minute: a quarter of all processor time.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     console.print(f"[bold]A small retailer[/bold]: {len(DAYS)} days of orders, {rows:,} rows, in {escape(str(folder))}")
     artifacts = prepare(folder, rows=rows, console=console)
     with open_pipeline(artifacts) as pipeline:
@@ -87,7 +104,8 @@ def run_demo(folder: Path, *, rows: int, console: Console) -> None:
         second = _correct_a_day(stage, first)
         _take_a_new_column(stage, second)
         _travel_in_time(stage, first, second)
-        _step(console, 5, "The check", "Every figure again from the raw orders, without Spark: PyIceberg and Arrow.")
+        _stop_a_bad_delivery(stage, artifacts)
+        _step(console, 6, "The check", "Every figure again from the raw orders, without Spark: PyIceberg and Arrow.")
         check_figures(stage.lake.tables, console)
     _say_where(folder, console, time.monotonic() - started)
 
@@ -162,7 +180,7 @@ def _backfill(stage: _Stage) -> RunReport:
     sentence = f"One Dagster run fills {len(DAYS)} days: raw orders (bronze), clean ones (silver), figures (gold)."
     _step(stage.console, 1, "Two weeks at once", sentence)
     report = _run(stage, "Filling the lake", (), DAYS, keep=False)
-    stage.console.print(report_table(report, stage.console))
+    stage.console.print(report_table(report, stage.console, elsewhere=""))
     names = [TableIdentifier.from_string(entry.table) for entry in report.materialized]
     several = [str(name) for name in names if len(stage.lake.tables.list_snapshots(name)) != 1]
     if several or len(report.run_ids) != 1:
@@ -243,6 +261,38 @@ def _travel_in_time(stage: _Stage, first: RunReport, second: RunReport) -> None:
     stage.console.print(shown)
 
 
+def _stop_a_bad_delivery(stage: _Stage, artifacts: CompiledArtifacts) -> None:
+    sentence = f"The source spoils {_SPOILED}. The run is atomic: its tables are published together, or not at all."
+    _step(stage.console, 5, "A bad delivery", sentence)
+    before = _heads(stage)
+    with open_pipeline(artifacts, publish="run") as pipeline:
+        atomic = replace(stage, pipeline=pipeline)
+        _change_source(stage, spoiled_days=[_SPOILED.isoformat()])
+        try:
+            _run(atomic, f"Materializing {_SPOILED} as it was sent", _DELIVERED, [_SPOILED])
+        except RunFailedError as exc:
+            stage.console.print(f"Stopped by a check: {exc.report.checks[0].description}.", markup=False)
+        else:
+            raise DemoFailedError("the check did not stop the bad delivery")
+        _expect(stage, before, "No reader sees a row of it: the heads of the tables are where they were.")
+        _change_source(stage, spoiled_days=[])
+        report = _run(atomic, f"Materializing {_SPOILED} as it should be", _DELIVERED, [_SPOILED])
+    stage.console.print(f"Published in one commit: {', '.join(entry.table for entry in report.materialized)}.")
+    stage.lake.tables.undo(report.run_ids[-1])
+    _expect(stage, before, f"And taken back in one commit, as floe undo {report.run_ids[-1][:8]} does.")
+
+
+def _heads(stage: _Stage) -> dict[str, int | None]:
+    heads = stage.lake.at_once([name.replace("/", ".") for name in _DELIVERED])
+    return {str(name): head.snapshot_id for name, head in heads.items()}
+
+
+def _expect(stage: _Stage, heads: dict[str, int | None], sentence: str) -> None:
+    if _heads(stage) != heads:
+        raise DemoFailedError("a table is not where it was before the bad delivery")
+    stage.console.print(sentence)
+
+
 def _snapshot(report: RunReport, table: str) -> int:
     return next(entry.snapshot_id for entry in report.materialized if entry.table == table)
 
@@ -282,21 +332,13 @@ def _listed(differences: Sequence[Difference], at_most: int = 10) -> str:
 def _say_where(folder: Path, console: Console, seconds: float) -> None:
     warehouse = folder / ".floe" / "warehouse"
     size = human_bytes(sum(path.stat().st_size for path in warehouse.rglob("*") if path.is_file()))
-    _step(console, 6, "Yours to try", f"Done in {seconds:.0f} s. What is where:")
+    _step(console, 7, "Yours to try", f"Done in {seconds:.0f} s. What is where:")
     places = Table.grid(padding=(0, 2))
     places.add_row("", Text(str(folder / "retail")), "the pipeline")
     places.add_row("", Text(str(folder / "source.json")), "what the source sends: change it, run a day again")
     places.add_row("", Text(str(warehouse)), f"the tables, {size}")
     places.add_row("", Text(str(folder / ".floe" / "catalog.db")), "the catalog")
     console.print(places)
-    floe = command_name()
-    console.print(
-        f"\nNext:\n"
-        f"  cd {folder}\n"
-        f"  {floe} run --partition {_CORRECTED}\n"
-        f"  {floe} run --select gold/top_products\n"
-        f"  {floe} dev\n"
-        f"  {floe} tables health\n"
-        f"  {floe} maintain plan",
-        markup=False,
-    )
+    steps = [f"  {command_name()} {step}" for step in _NEXT_STEPS]
+    # A command that is broken over two lines cannot be copied.
+    console.print("\n".join(["\nNext:", f"  cd {shlex.quote(str(folder))}", *steps]), markup=False, soft_wrap=True)

@@ -20,6 +20,7 @@ from dagster import DagsterError, Definitions
 from floe_core.config import CompiledArtifacts
 from floe_core.errors import ConfigurationError, FloeError
 from floe_runtime.dev.access import TOKEN_VARIABLE, Access, access_for, listeners
+from floe_runtime.dev.landing import asset_graph_path
 from floe_runtime.runs.pipeline import open_pipeline
 
 __all__ = ["WebServerError", "WebUI", "open_web_ui", "wait_for_answer"]
@@ -60,8 +61,9 @@ def open_web_ui(artifacts: CompiledArtifacts, *, host: str, port: int) -> Iterat
     access = access_for(host)
     with listeners(host, port, token=access.token) as free:
         port = free[0].getsockname()[1]
-    environment = _environment(artifacts)
+    environment, landing = _prepared(artifacts)
     settings = {"module": artifacts.pipeline.definitions, "root": str(artifacts.root), "host": host, "port": port}
+    settings["landing"] = landing
     with _interruptible():
         process = subprocess.Popen(
             [sys.executable, "-m", "floe_runtime.dev.services"],
@@ -92,8 +94,11 @@ def _send(process: subprocess.Popen[bytes], settings: dict[str, object]) -> None
         pipe.write(json.dumps(settings).encode())
 
 
-def _environment(artifacts: CompiledArtifacts) -> dict[str, str]:
-    """The environment variables of the processes, as for `floe run`; raises if the definitions do not load."""
+def _prepared(artifacts: CompiledArtifacts) -> tuple[dict[str, str], str]:
+    """The environment variables of the processes, as for `floe run`, and the first page.
+
+    Raises ConfigurationError if the definitions do not load.
+    """
     with open_pipeline(artifacts) as pipeline:
         try:
             Definitions.validate_loadable(pipeline.definitions)
@@ -101,7 +106,9 @@ def _environment(artifacts: CompiledArtifacts) -> dict[str, str]:
             reason = " ".join(str(exc).split())
             raise ConfigurationError(f"Dagster refuses {artifacts.pipeline.definitions}: {reason}") from exc
         kept = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
-        return {**kept, **_SETTINGS}
+        keys = pipeline.graph.get_all_asset_keys()
+        groups = {pipeline.graph.get(key).group_name for key in keys}
+        return {**kept, **_SETTINGS}, asset_graph_path(sorted(groups), len(keys))
 
 
 def _reachable(host: str) -> str:

@@ -36,6 +36,7 @@ from floe_dagster._dagster.services import (
     setup_interrupt_handlers,
 )
 from floe_runtime.dev.access import listeners
+from floe_runtime.dev.landing import LandingPage
 from floe_runtime.dev.request_guard import RequestGuard
 
 __all__ = ["ServiceSettings", "private_folder", "serve"]
@@ -47,12 +48,13 @@ _STATEMENT_TIMEOUT_MS, _POOL_RECYCLE_SECONDS, _POOL_OVERFLOW = 15_000, 3600, 20 
 
 
 class ServiceSettings(BaseModel, frozen=True, extra="forbid"):
-    """The module to serve, the address, and the access control."""
+    """The module to serve, the address, the first page, and the access control."""
 
     module: str
     root: str
     host: str
     port: int
+    landing: str = "/asset-groups"
     token: str | None = None
     origin: str | None = None
 
@@ -134,7 +136,8 @@ def _serve_web(
     target = WorkspaceFileTarget([str(workspace)])
     with WorkspaceProcessContext(instance, workspace_load_target=target, code_server_log_level=_LOG_LEVEL) as context:
         dagster = create_app_from_workspace_process_context(context, "", _POLL_RATE_MS)
-        app = RequestGuard(dagster, token=settings.token, origin=settings.origin)
+        landing = LandingPage(dagster, settings.landing)
+        app = RequestGuard(landing, token=settings.token, origin=settings.origin)
         config = uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=3, server_header=False)
         server = uvicorn.Server(config)
 

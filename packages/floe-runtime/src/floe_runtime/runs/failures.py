@@ -8,28 +8,44 @@ import logging
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from dagster import DagsterEventType
+from dagster import AssetCheckEvaluation, AssetCheckSeverity, DagsterEventType
 
 from floe_core.security import create_private, make_folder, redact
 
 if TYPE_CHECKING:
-    from dagster import ExecuteInProcessResult
+    from dagster import DagsterInstance, ExecuteInProcessResult
 
     from floe_runtime.runs.pipeline import Pipeline
 
-__all__ = ["Failure", "Place", "causes", "failures_of", "place_in", "sentence", "write_log"]
+__all__ = [
+    "Failure",
+    "Place",
+    "causes",
+    "failed_checks",
+    "failures_of",
+    "is_interruption",
+    "log_lines",
+    "log_path",
+    "place_in",
+    "place_of",
+    "sentence",
+    "write_log",
+]
 
 # How many logs of failed runs are kept.
 KEPT_LOGS = 20
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_INTERRUPTIONS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
+_CHECK_FAILED = "DagsterAssetCheckFailedError"
+_FACTS = 5  # entries of the metadata of a check that its error has
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -53,6 +69,8 @@ class Place:
 class Failure:
     """An asset, or another step, that failed; without a place, the error was not raised in the user's code."""
 
+    notebook_fields: ClassVar = ("asset", "error")
+
     asset: str
     error: str
     place: Place | None = None
@@ -62,14 +80,46 @@ class Failure:
         return f"{self.asset} failed: {self.error}"
 
 
+def failed_checks(events: Iterable[Any], error: Any = None, step: str | None = None) -> list[Failure]:
+    """The checks of a run that failed with severity ERROR.
+
+    Args:
+        events: The events of the run.
+        error: Why a step failed: then only if that is a check, and of this step.
+        step: The step.
+    """
+    if error is not None and all(cause.cls_name != _CHECK_FAILED for cause in causes(error)):
+        return []
+    evaluations = (
+        event.asset_check_evaluation_data
+        for event in events
+        if event.event_type is DagsterEventType.ASSET_CHECK_EVALUATION and (step is None or event.step_key == step)
+    )
+    return [
+        Failure(f"check {found.check_name} of {found.asset_key.to_user_string()}", redact(_reason(found)))
+        for found in evaluations
+        if not found.passed and found.severity is AssetCheckSeverity.ERROR
+    ]
+
+
+def _reason(evaluation: AssetCheckEvaluation) -> str:
+    """Why a check failed: its description, or else its metadata."""
+    values = ((name, metadata.value) for name, metadata in evaluation.metadata.items())
+    facts = [f"{name} = {value}" for name, value in values if isinstance(value, str | int | float)]
+    return evaluation.description or ", ".join(facts[:_FACTS]) or "no reason given"
+
+
 def failures_of(pipeline: Pipeline, result: ExecuteInProcessResult) -> list[Failure]:
-    """The failed steps of a run, in the order in which they failed."""
-    failures = []
+    """The failed steps and checks of a run, in the order in which they failed."""
+    failures: list[Failure] = []
     for event in result.all_events:
         if event.event_type is DagsterEventType.STEP_FAILURE:
+            if checks := failed_checks(result.all_events, event.step_failure_data.error, event.step_key):
+                failures += checks
+                continue
             step = event.step_key or "a step"
             names, error = pipeline.steps.get(step, [step]), event.step_failure_data.error
-            place = place_in(_stack(error), pipeline.artifacts.root)
+            place = place_of(error, pipeline.artifacts.root)
             failures.append(
                 Failure(
                     ", ".join(names), redact(sentence(error)), place, None if place else _definition(pipeline, names[0])
@@ -92,6 +142,11 @@ def causes(error: Any) -> Iterator[Any]:
         error = error.cause
 
 
+def is_interruption(error: Any) -> bool:
+    """Whether Ctrl-C ended a step: Dagster records it as a failure."""
+    return any(cause.cls_name in _INTERRUPTIONS for cause in causes(error))
+
+
 def _raised(error: Any) -> Any:
     return next((cause for cause in causes(error) if not (cause.cls_name or "").startswith("Dagster")), error)
 
@@ -99,6 +154,11 @@ def _raised(error: Any) -> Any:
 def _stack(error: Any) -> Sequence[str]:
     raised = _raised(error)
     return raised.stack if raised is not None else ()
+
+
+def place_of(error: Any, root: Path) -> Place | None:
+    """The line of the user's code that raised an error, as Dagster stored it."""
+    return place_in(_stack(error), root)
 
 
 def place_in(stack: Sequence[str], root: Path) -> Place | None:
@@ -139,12 +199,12 @@ def _definition(pipeline: Pipeline, asset: str) -> Place | None:
 
 def write_log(pipeline: Pipeline, run_id: str) -> Path | None:
     """Everything that Dagster recorded of a failed run, tracebacks included; None if it cannot be written."""
-    folder = pipeline.artifacts.root / ".floe" / "logs"
-    path = folder / f"run-{run_id}.log"
+    path = log_path(pipeline.artifacts.root, run_id)
+    folder = path.parent
     try:
         make_folder(folder)
         create_private(path)
-        path.write_text(redact("".join(_log_lines(pipeline, run_id))), encoding="utf-8")
+        path.write_text(redact("".join(log_lines(pipeline.instance, run_id))), encoding="utf-8")
         kept = sorted(folder.glob("run-*.log"), key=lambda log: log.stat().st_mtime)
     except OSError:
         return None
@@ -154,8 +214,14 @@ def write_log(pipeline: Pipeline, run_id: str) -> Path | None:
     return path
 
 
-def _log_lines(pipeline: Pipeline, run_id: str) -> Iterator[str]:
-    for entry in pipeline.instance.all_logs(run_id):
+def log_path(root: Path, run_id: str) -> Path:
+    """Where the log of a failed run is written."""
+    return root / ".floe" / "logs" / f"run-{run_id}.log"
+
+
+def log_lines(instance: DagsterInstance, run_id: str) -> Iterator[str]:
+    """Everything that Dagster recorded of a run, with the tracebacks of what failed."""
+    for entry in instance.all_logs(run_id):
         moment = datetime.fromtimestamp(entry.timestamp, timezone.utc).isoformat(timespec="milliseconds")
         level = "EVENT" if entry.dagster_event is not None else _level(entry.level)
         yield f"{moment} {level} {entry.step_key or '-'} {entry.message or entry.user_message}\n"

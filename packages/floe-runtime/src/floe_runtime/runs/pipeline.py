@@ -19,18 +19,21 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
 
-from floe_core.config import CATALOG_NAME, CompiledArtifacts
+from floe_core.config import CATALOG_NAME, PUBLISH_VARIABLE, CompiledArtifacts, Publish
 from floe_core.errors import ConfigurationError, FloeError
+from floe_core.java import java_problem
 from floe_core.plugins import OrchestratorPlugin, create_orchestrator_plugin, start, stop
 from floe_core.security import make_folder, narrow
 from floe_dagster._dagster.names import NO_COMPUTE_LOGS
+from floe_dagster.atomic import written_by
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
 from floe_runtime.runs.failures import Place, place_in
+from floe_runtime.runs.selection import select
 
 if TYPE_CHECKING:
     from floe_dagster._dagster.names import AssetGraph
 
-__all__ = ["Pipeline", "load_definitions", "open_pipeline"]
+__all__ = ["Pipeline", "load_definitions", "open_history", "open_pipeline"]
 
 # No telemetry, and output of assets goes to the terminal, not through helper processes. Each run of the web UI has its
 # own JVM: Dagster's default of ten concurrent runs would be too many for a laptop.
@@ -49,6 +52,11 @@ concurrency:
 _DAGSTER_SETTINGS = f"{_QUIET}{_FEW_RUNS}{SETTINGS}"
 # Settings written by earlier versions; files that still equal them were not changed by the user.
 _EARLIER_SETTINGS = (_QUIET, f"{_QUIET}{_FEW_RUNS}")
+
+# The files of each project whose modules are loaded, and the version of each that was loaded.
+_loaded: dict[Path, dict[Path, tuple[int, int] | None]] = {}
+# Whether the definitions of each loaded project publish whole runs.
+_loaded_publish: dict[Path, str | None] = {}
 
 
 @dataclass(frozen=True)
@@ -72,47 +80,67 @@ class Pipeline:
         """The names of the assets of each step."""
         assets: dict[str, list[str]] = {}
         for key in self.graph.materializable_asset_keys:
-            assets.setdefault(self.graph.assets_def_for_key(key).node_def.name, []).append(key.to_user_string())
+            definition = self.graph.assets_def_for_key(key)
+            group = written_by(definition)
+            if group:
+                assets |= group
+            else:
+                assets.setdefault(definition.node_def.name, []).append(key.to_user_string())
         return assets
+
+    @property
+    def starts_spark(self) -> bool:
+        """Whether Spark starts before the first asset: modules import PySpark, and Spark can be started."""
+        return self.imports_pyspark and (bool(self.artifacts.spark.remote) or java_problem() is None)
 
     @property
     def imports_pyspark(self) -> bool:
         """Whether modules of the project import PySpark: their assets may ask PySpark for the active session."""
-        root = self.artifacts.root.resolve()
-        files = [(module, Path(getattr(module, "__file__", None) or "/")) for module in list(sys.modules.values())]
-        # A virtual environment may be inside the project's folder; its packages are not the project's own.
-        own = [module for module, file in files if root in file.parents and "site-packages" not in file.parts]
         names = [
             getattr(value, "__module__", None) or getattr(value, "__name__", "")
-            for module in own
+            for module in _own_modules(self.artifacts.root).values()
             for value in vars(module).values()
         ]
         return any(str(name).partition(".")[0] == "pyspark" for name in names)
 
-    def assets(self, names: Sequence[str] = ()) -> list[AssetKey]:
-        """The assets to run: all that can be materialized, or those named."""
-        known = {key.to_user_string(): key for key in self.graph.materializable_asset_keys}
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise ConfigurationError(f"no asset {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
-        if not known:
-            raise ConfigurationError("the definitions hold no asset that can be materialized; add one")
-        return [known[name] for name in names] if names else list(known.values())
+    def assets(self, selection: Sequence[str] = ()) -> list[AssetKey]:
+        """The assets to run, upstream first: all that can be materialized, or those that the selections name."""
+        return select(self.graph, selection)
 
 
 @contextmanager
-def open_pipeline(artifacts: CompiledArtifacts) -> Iterator[Pipeline]:
-    """The pipeline of a project; the history of its runs is under `.floe/` unless DAGSTER_HOME says otherwise."""
+def open_pipeline(artifacts: CompiledArtifacts, *, publish: Publish | None = None) -> Iterator[Pipeline]:
+    """The pipeline of a project; the history of its runs is under `.floe/` unless DAGSTER_HOME says otherwise.
+
+    Args:
+        artifacts: The compiled project.
+        publish: When the tables of a run become visible. By default as floe.yaml says.
+    """
     artifacts.protect_secrets()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
-        with _inside(artifacts), _dagster_home(artifacts) as home, _orchestrator(artifacts) as orchestrator:
+        with (
+            _inside(artifacts, publish=publish),
+            _dagster_home(artifacts) as home,
+            _orchestrator(artifacts) as orchestrator,
+        ):
             definitions = _load(artifacts, orchestrator)
             with DagsterInstance.from_config(str(home)) as instance:
                 try:
                     yield Pipeline(artifacts, definitions, instance)
                 finally:
                     narrow(artifacts.root)  # Dagster creates its databases with the permissions of the umask
+
+
+@contextmanager
+def open_history(artifacts: CompiledArtifacts) -> Iterator[DagsterInstance | None]:
+    """The history of the runs, without the definitions, which may not be importable; None if there was no run."""
+    artifacts.protect_secrets()
+    if not os.environ.get("DAGSTER_HOME") and not (_home_of(artifacts)[0] / "history").is_dir():
+        yield None
+        return
+    with _dagster_home(artifacts) as home, DagsterInstance.from_config(str(home)) as instance:
+        yield instance
 
 
 def load_definitions(artifacts: CompiledArtifacts) -> Definitions:
@@ -134,20 +162,23 @@ def _orchestrator(artifacts: CompiledArtifacts) -> Iterator[OrchestratorPlugin]:
 
 
 @contextmanager
-def _inside(artifacts: CompiledArtifacts) -> Iterator[None]:
-    """Make the project's folder the working directory and importable, and set FLOE_ENV."""
-    before, path, environment = Path.cwd(), list(sys.path), os.environ.get("FLOE_ENV")
+def _inside(artifacts: CompiledArtifacts, *, publish: Publish | None = None) -> Iterator[None]:
+    """Make the project's folder the working directory and importable, and set the variables that it is loaded with."""
+    before, path = Path.cwd(), list(sys.path)
+    own = {"FLOE_ENV": artifacts.environment or "", **({PUBLISH_VARIABLE: publish} if publish is not None else {})}
+    variables = {name: os.environ.get(name) for name in own}
     os.chdir(artifacts.root)
     sys.path.insert(0, str(artifacts.root))
-    os.environ["FLOE_ENV"] = artifacts.environment or ""
+    os.environ.update(own)
     try:
         yield
     finally:
         os.chdir(before)
         sys.path[:] = path
-        os.environ.pop("FLOE_ENV")
-        if environment is not None:
-            os.environ["FLOE_ENV"] = environment
+        for name, value in variables.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -176,7 +207,15 @@ def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
 
 
 def _history_of(artifacts: CompiledArtifacts) -> Path:
-    """The folder of the run history, one per environment and catalog."""
+    """The folder of the run history; it is created if it does not exist."""
+    home, identity = _home_of(artifacts)
+    make_folder(home)
+    (home / "catalog.json").write_text(identity, encoding="utf-8")
+    return home
+
+
+def _home_of(artifacts: CompiledArtifacts) -> tuple[Path, str]:
+    """The folder of the run history, one per environment and catalog, and the identity of that catalog."""
     name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
     catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "name", "warehouse", "realm"})
     if catalog.get("name") == CATALOG_NAME:  # older files do not have the name
@@ -186,14 +225,13 @@ def _history_of(artifacts: CompiledArtifacts) -> Path:
     mark = home / "catalog.json"
     if mark.is_file() and mark.read_text(encoding="utf-8") != identity:
         home = home.with_name(f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
-    make_folder(home)
-    (home / "catalog.json").write_text(identity, encoding="utf-8")
-    return home
+    return home, identity
 
 
 def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Definitions:
     name = artifacts.pipeline.definitions
     _forget_other_projects(name, artifacts.root)
+    _forget_outdated(artifacts.root)
     try:
         module = importlib.import_module(name)
     except FloeError:
@@ -207,8 +245,49 @@ def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Def
         raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
     except (Exception, SystemExit) as exc:
         raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
+    files = {Path(str(module.__file__)) for module in _own_modules(artifacts.root).values()}
+    _loaded[artifacts.root] = {file: _version(file) for file in files}
+    _loaded_publish[artifacts.root] = os.environ.get(PUBLISH_VARIABLE)
     definitions: Definitions = orchestrator.definitions_in(module)
     return definitions
+
+
+def _own_modules(root: Path) -> dict[str, ModuleType]:
+    """The loaded modules of a project. A virtual environment may be inside its folder: its packages are not its own."""
+    folder = f"{root.resolve()}{os.sep}"
+    files = [(name, module, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items())]
+    return {
+        name: module
+        for name, module, file in files
+        if name != "__main__" and file.startswith(folder) and "site-packages" not in Path(file).parts
+    }
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """What differs between two versions of a file; None if it does not exist."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _forget_outdated(root: Path) -> None:
+    """Unload the modules of a project if one of their files has changed: a notebook outlives many edits.
+
+    They are unloaded as well if the last import failed, as it may have loaded a part of them. Those of other projects
+    are unloaded because their names may be the same.
+    """
+    loaded = _loaded.pop(root, None)
+    others = [other for other in _loaded if other != root]
+    edited = loaded is None or any(_version(file) != version for file, version in loaded.items())
+    if edited or _loaded_publish.get(root) != os.environ.get(PUBLISH_VARIABLE):
+        others.append(root)
+        importlib.invalidate_caches()
+    for other in others:
+        _loaded.pop(other, None)
+        for name in _own_modules(other):
+            del sys.modules[name]
 
 
 def _forget_other_projects(name: str, root: Path) -> None:

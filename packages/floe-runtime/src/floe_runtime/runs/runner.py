@@ -4,35 +4,47 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagster import AssetCheckSeverity, DagsterError, DagsterEventType, ExecuteInProcessResult
+from dagster import (
+    AssetCheckSeverity,
+    AssetKey,
+    DagsterError,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRunStatus,
+    ExecuteInProcessResult,
+)
 
 from floe_core.errors import ConfigurationError, FloeError
+from floe_core.notebooks import Listing, heading_html
 from floe_core.observability import warn
 from floe_core.security import redact
 from floe_dagster.runs import partition_label
-from floe_runtime.runs.failures import Failure, causes, failures_of, sentence, write_log
+from floe_runtime.runs.batches import without
+from floe_runtime.runs.durations import RANGE_END, RANGE_START, usual_seconds
+from floe_runtime.runs.failures import Failure, failed_checks, failures_of, is_interruption, sentence, write_log
 from floe_runtime.runs.pipeline import Pipeline
 from floe_runtime.runs.planning import Batch
+from floe_runtime.runs.processes import PROCESS_TAG, this_process
 
 __all__ = [
     "CheckResult",
     "LogLine",
     "Materialized",
     "RunFailedError",
+    "RunInterruptedError",
     "RunReport",
     "Skipped",
     "StepEvent",
+    "materialized_of",
     "run_batches",
 ]
 
-_RANGE_START = "dagster/asset_partition_range_start"
-_RANGE_END = "dagster/asset_partition_range_end"
-_INTERRUPTIONS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
+_ERROR = AssetCheckSeverity.ERROR.value
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -67,12 +79,18 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class StepEvent:
-    """A change in the state of an asset: planned, started, done or failed."""
+    """A change in the state of an asset: planned, started, done or failed.
+
+    `usual_seconds` is how long a planned asset took the last time, if that is comparable; `partitions` are those of the
+    run.
+    """
 
     asset: str
     state: str
     seconds: float = 0.0
     materialized: Materialized | None = None
+    usual_seconds: float | None = None
+    partitions: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the runs of one command wrote, checked, failed and skipped."""
+    """What the runs of one command wrote, checked, failed and skipped.
+
+    `unpublished` is what an atomic run that failed wrote to its branch.
+    """
 
     run_ids: tuple[str, ...] = ()
     materialized: tuple[Materialized, ...] = ()
@@ -102,6 +123,19 @@ class RunReport:
     failed: tuple[Failure, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     log: str | None = None
+    unpublished: tuple[Materialized, ...] = ()
+
+    def _repr_html_(self) -> str:
+        parts = [Listing(self.materialized)._repr_html_()]
+        for name, records in (
+            ("checks", self.checks),
+            ("failed", self.failed),
+            ("skipped", self.skipped),
+            ("unpublished", self.unpublished),
+        ):
+            if records:
+                parts.append(f"{heading_html(name)}{Listing(records)._repr_html_()}")
+        return "".join(parts)
 
     def __add__(self, other: RunReport) -> RunReport:
         return RunReport(
@@ -111,15 +145,54 @@ class RunReport:
             self.failed + other.failed,
             self.skipped + other.skipped,
             other.log or self.log,
+            self.unpublished + other.unpublished,
         )
 
 
-class RunFailedError(FloeError):
-    """An asset or a check failed; earlier materializations are kept."""
+class RunInterruptedError(KeyboardInterrupt):
+    """Ctrl-C during a run: what the runs before it wrote, its id, its batch, and those that were still to come."""
 
-    def __init__(self, message: str, report: RunReport) -> None:
+    def __init__(self, report: RunReport, run_id: str, batches: Sequence[Batch]) -> None:
+        super().__init__()
+        self.report = report
+        self.run_id = run_id
+        self.batches = tuple(batches)
+
+
+class RunFailedError(FloeError):
+    """An asset or a check failed; earlier materializations are kept.
+
+    Args:
+        message: What failed, and why.
+        report: What was written before, and what was skipped.
+        batches: What is left of the batch that failed, and those that were still to come.
+
+    Example:
+        >>> from floe_runtime import RunFailedError, connect
+        >>> from pathlib import Path
+        >>> _ = Path("floe.yaml").write_text("name: shop")
+        >>> _ = Path("definitions.py").write_text('''
+        ... import dagster as dg
+        ... from floe_dagster import create_definitions
+        ...
+        ... @dg.asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+        ... def orders():
+        ...     raise ValueError("the till is empty")
+        ...
+        ... defs = create_definitions([orders])
+        ... ''')
+        >>> with connect() as lake:
+        ...     try:
+        ...         lake.run()
+        ...     except RunFailedError as exc:
+        ...         print(exc, len(exc.report.materialized))
+        bronze/orders failed: ValueError: the till is empty 0
+    """
+
+    def __init__(self, message: str, report: RunReport, batches: Sequence[Batch] = ()) -> None:
         super().__init__(message)
         self.report = report
+        self.batches = tuple(batches)
 
 
 Watcher = Callable[[StepEvent], None]
@@ -134,21 +207,39 @@ def run_batches(
     Args:
         listen: Called with each line that assets log with `context.log`.
     """
-    report = RunReport()
+    report, process = RunReport(), this_process()
     for number, batch in enumerate(batches):
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, Any] = {"tags": {PROCESS_TAG: process}}
         if len(batch.keys) == 1:
             arguments["partition_key"] = batch.keys[0]
         elif batch.keys:
-            arguments["tags"] = {_RANGE_START: batch.keys[0], _RANGE_END: batch.keys[-1]}
+            arguments["tags"] |= {RANGE_START: batch.keys[0], RANGE_END: batch.keys[-1]}
+        run_id = str(uuid.uuid4())
         try:
-            report += _execute(pipeline, batch, (watch, listen), arguments)
+            report += _execute(pipeline, batch, (watch, listen), run_id, arguments)
+        except KeyboardInterrupt as exc:
+            _record_interruption(pipeline.instance, run_id)
+            raise RunInterruptedError(report, run_id, batches[number:]) from exc
         except RunFailedError as exc:
             later = RunReport(
                 skipped=tuple(asset for rest in batches[number + 1 :] for asset in _skipped(pipeline, rest))
             )
-            raise RunFailedError(str(exc), report + exc.report + later) from exc
+            rest = without(batches[number:], _done(exc.report))
+            raise RunFailedError(str(exc), report + exc.report + later, rest) from exc
     return report
+
+
+def _done(report: RunReport) -> set[str]:
+    """The assets that a failed run wrote, unless one of their checks failed."""
+    failed = {check.asset for check in report.checks if not check.passed and check.severity == _ERROR}
+    return {made.asset for made in report.materialized} - failed
+
+
+def _record_interruption(instance: DagsterInstance, run_id: str) -> None:
+    """Record a run as canceled, which Dagster may have recorded as failed, or not at all."""
+    run = instance.get_run_by_id(run_id)
+    if run is not None and run.status not in (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED):
+        instance.report_run_canceled(run, message="The run was interrupted with Ctrl-C.")
 
 
 def _skipped(pipeline: Pipeline, batch: Batch, ended: Collection[str] = ()) -> list[Skipped]:
@@ -158,10 +249,13 @@ def _skipped(pipeline: Pipeline, batch: Batch, ended: Collection[str] = ()) -> l
 
 
 def _execute(
-    pipeline: Pipeline, batch: Batch, watchers: tuple[Watcher, Listener | None], arguments: dict[str, Any]
+    pipeline: Pipeline,
+    batch: Batch,
+    watchers: tuple[Watcher, Listener | None],
+    run_id: str,
+    arguments: dict[str, Any],
 ) -> RunReport:
-    run_id = str(uuid.uuid4())
-    with _watching(pipeline, run_id, *watchers):
+    with _watching(pipeline, run_id, *watchers, batch):
         try:
             result = pipeline.job.execute_in_process(
                 run_config=_QUIET,
@@ -174,10 +268,11 @@ def _execute(
         except DagsterError as exc:  # the run did not start: an invalid selection, a missing setting
             raise ConfigurationError(f"Dagster refused the run: {' '.join(str(exc).split())}") from exc
     # From the result, not from the watcher: an output error must not hide a failed check.
-    log = _Log({}, [], set(), set())
+    log = _Log(pipeline.steps, _names(batch.assets))
     for event in result.all_events:
-        list(_step_events(event, log, pipeline.steps))
-    report = RunReport((run_id,), tuple(log.materialized.values()), tuple(log.checks))
+        list(_step_events(event, log))
+    unpublished = tuple(made for asset, made in log.staged.items() if asset not in log.materialized)
+    report = RunReport((run_id,), tuple(log.materialized.values()), tuple(log.checks), unpublished=unpublished)
     if _was_interrupted(result):
         raise KeyboardInterrupt
     if not result.success:
@@ -189,29 +284,38 @@ def _execute(
             log=str(written.relative_to(pipeline.artifacts.root)) if written else None,
         )
         raise RunFailedError(redact("\n".join(map(str, failures)) or _run_failure(result)), report)
-    failed = [check for check in report.checks if not check.passed and check.severity == AssetCheckSeverity.ERROR.value]
+    failed = tuple(failed_checks(result.all_events))
     if failed:
-        failures = tuple(
-            Failure(f"check {check.check} of {check.asset}", redact(check.description or "no reason given"))
-            for check in failed
-        )
-        raise RunFailedError("\n".join(map(str, failures)), replace(report, failed=failures))
+        raise RunFailedError("\n".join(map(str, failed)), replace(report, failed=failed))
     return report
 
 
 @dataclass
 class _Log:
-    materialized: dict[str, Materialized]
-    checks: list[CheckResult]
-    ended: set[str]  # the assets that were written, or whose steps succeeded or failed
-    started: set[str]  # the steps
+    steps: dict[str, list[str]]
+    wanted: set[str]  # the assets of the run; a group has steps of others too, which do nothing
+    materialized: dict[str, Materialized] = field(default_factory=dict)
+    staged: dict[str, Materialized] = field(default_factory=dict)  # written to the branch of an atomic run
+    checks: list[CheckResult] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)  # the assets that were written, or whose steps succeeded or failed
+    started: set[str] = field(default_factory=set)  # the steps
+
+    def assets(self, step: str) -> list[str]:
+        """The assets of the run that a step makes."""
+        return [asset for asset in self.steps.get(step, ()) if asset in self.wanted]
+
+
+def _names(assets: Iterable[AssetKey]) -> set[str]:
+    return {key.to_user_string() for key in assets}
 
 
 @contextmanager
-def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener | None) -> Iterator[None]:
+def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener | None, batch: Batch) -> Iterator[None]:
     """Follow the run's event log in a thread; all events have been passed on when the block ends."""
+    keys = batch.keys  # several take longer than those of the history
+    label = partition_label(keys) or ""
     finished = threading.Event()
-    log = _Log({}, [], set(), set())
+    log = _Log(pipeline.steps, _names(batch.assets))
 
     def follow() -> None:
         cursor: str | None = None
@@ -225,11 +329,13 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
                         entry = record.event_log_entry
                         # Dagster logs messages of its own for steps that never start.
                         if entry.dagster_event is None and listen is not None and entry.step_key in log.started:
-                            assets = pipeline.steps.get(entry.step_key, ())
+                            assets = log.assets(entry.step_key)
                             source = assets[0] if len(assets) == 1 else entry.step_key
                             listen(LogLine(source, int(entry.level), entry.user_message))
-                        for event in _step_events(entry.dagster_event, log, pipeline.steps):
-                            watch(event)
+                        for event in _step_events(entry.dagster_event, log):
+                            is_known = event.state == "planned" and len(keys) <= 1
+                            usual = usual_seconds(pipeline.instance, event.asset, before=run_id) if is_known else None
+                            watch(replace(event, usual_seconds=usual, partitions=label))
                     if not page.has_more:
                         break
             if last_round:
@@ -250,7 +356,7 @@ def _watching(pipeline: Pipeline, run_id: str, watch: Watcher, listen: Listener 
         thread.join(30)
 
 
-def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator[StepEvent]:
+def _step_events(event: Any, log: _Log) -> Iterator[StepEvent]:
     """Convert a Dagster event to step events; the log collects materializations and check results."""
     if event is None:
         return
@@ -261,7 +367,8 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
         metadata = {key: value.value for key, value in event.materialization.metadata.items()}
         if "floe/snapshot_id" in metadata:
             name = event.asset_key.to_user_string()
-            log.materialized[name] = _materialized(name, metadata)
+            made, staged = materialized_of(name, metadata), log.staged.get(name)
+            log.materialized[name] = replace(made, seconds=staged.seconds) if staged is not None else made
         # In graph-backed assets, step keys are not asset names.
         log.ended.add(event.asset_key.to_user_string())
     elif kind is DagsterEventType.ASSET_CHECK_EVALUATION:
@@ -270,10 +377,16 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
         log.checks.append(
             CheckResult(asset, check.check_name, check.passed, check.severity.value, check.description or "")
         )
+    elif kind is DagsterEventType.STEP_OUTPUT:
+        metadata = {key: value.value for key, value in event.step_output_data.metadata.items()}
+        output = event.step_output_data.step_output_handle.output_name
+        for asset in log.assets(event.step_key) if "floe/snapshot_id" in metadata else ():
+            if AssetKey.from_user_string(asset).to_python_identifier() == output:
+                log.staged[asset] = materialized_of(asset, metadata)
     elif event.step_key is not None:
         if kind is DagsterEventType.STEP_START:
             log.started.add(event.step_key)
-        for asset in steps.get(event.step_key, ()):
+        for asset in log.assets(event.step_key):
             if kind is DagsterEventType.STEP_START:
                 yield StepEvent(asset, "started")
             elif kind is DagsterEventType.STEP_FAILURE:
@@ -282,12 +395,13 @@ def _step_events(event: Any, log: _Log, steps: dict[str, list[str]]) -> Iterator
             elif kind is DagsterEventType.STEP_SUCCESS:
                 log.ended.add(asset)
                 seconds = event.step_success_data.duration_ms / 1000
-                if asset in log.materialized:
-                    log.materialized[asset] = replace(log.materialized[asset], seconds=seconds)
-                yield StepEvent(asset, "done", seconds, log.materialized.get(asset))
+                for found in (log.materialized, log.staged):
+                    if asset in found:
+                        found[asset] = replace(found[asset], seconds=seconds)
+                yield StepEvent(asset, "done", seconds, log.materialized.get(asset) or log.staged.get(asset))
 
 
-def _materialized(asset: str, metadata: dict[str, Any]) -> Materialized:
+def materialized_of(asset: str, metadata: dict[str, Any]) -> Materialized:
     """What was written; if describing the write failed, only the table and snapshot are known."""
     return Materialized(
         asset=asset,
@@ -309,9 +423,7 @@ def _was_interrupted(result: ExecuteInProcessResult) -> bool:
     for event in result.all_events:
         if event.event_type is DagsterEventType.RUN_CANCELED:
             return True
-        if event.event_type is DagsterEventType.STEP_FAILURE and any(
-            cause.cls_name in _INTERRUPTIONS for cause in causes(event.step_failure_data.error)
-        ):
+        if event.event_type is DagsterEventType.STEP_FAILURE and is_interruption(event.step_failure_data.error):
             return True
     return False
 

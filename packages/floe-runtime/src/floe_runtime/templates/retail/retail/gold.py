@@ -2,7 +2,7 @@
 
 from dagster import AssetIn, asset
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import functions as F
 
 _ORDERS = {"orders": AssetIn(["silver", "orders"])}
 _OVERWRITE = {"write_mode": "overwrite"}

@@ -2,7 +2,7 @@
 
 from dagster import AssetIn, BackfillPolicy, asset
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import functions as F
 
 from .bronze import days
 

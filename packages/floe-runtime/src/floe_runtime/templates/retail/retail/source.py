@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import functions as F
 
 SETTINGS = Path(__file__).parent.parent / "source.json"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -27,6 +27,7 @@ class Source:
     customers: int
     products: int
     corrected_days: tuple[str, ...] = ()
+    spoiled_days: tuple[str, ...] = ()
     channel_since: str | None = None
 
     def send_orders(self, spark: SparkSession, start: datetime, end: datetime) -> DataFrame:
@@ -38,7 +39,7 @@ class Source:
                 "ordered_at"
             ),
         )
-        corrected = self._corrected()
+        corrected = _on(self.corrected_days)
         late = placed.where(corrected & _one_in(100, "late")).withColumn("order_id", F.col("order_id") + self.rows)
         orders = placed.unionAll(late) if self.corrected_days else placed
         sent = orders.unionAll(orders.where(_one_in(100, "sent again")))
@@ -69,6 +70,7 @@ class Source:
 
     def _details(self, corrected: Column) -> list[Column]:
         flaw = _draw(600, "flaw")
+        spoiled = _on(self.spoiled_days) & _one_in(3, "spoiled")
         # The smaller of two draws: some customers and products are more popular than others.
         customer = 1 + F.least(_draw(self.customers, "customer"), _draw(self.customers, "or customer"))
         product = 1 + F.least(_draw(self.products, "product"), _draw(self.products, "or product"))
@@ -77,7 +79,7 @@ class Source:
         return [
             F.when(flaw == 2, customer + self.customers).otherwise(customer).alias("customer_id"),
             product.alias("product_id"),
-            F.when(flaw == 1, 1 - quantity).otherwise(quantity).cast("string").alias("quantity"),
+            F.when((flaw == 1) | spoiled, 1 - quantity).otherwise(quantity).cast("string").alias("quantity"),
             F.when(flaw == 0, "n/a").otherwise(_money(discounted)).alias("unit_price"),
         ]
 
@@ -86,14 +88,16 @@ class Source:
         passed = int((min(max(moment, START), END) - START).total_seconds())
         return -(-passed * self.rows // _SECONDS)
 
-    def _corrected(self) -> Column:
-        return F.to_date("ordered_at").cast("string").isin(*self.corrected_days)
-
 
 def read_source() -> Source:
     """The source as source.json describes it now."""
     settings = json.loads(SETTINGS.read_text(encoding="utf-8"))
-    return Source(**{**settings, "corrected_days": tuple(settings["corrected_days"])})
+    corrected, spoiled = (tuple(settings.pop(name, ())) for name in ("corrected_days", "spoiled_days"))
+    return Source(**settings, corrected_days=corrected, spoiled_days=spoiled)
+
+
+def _on(days: tuple[str, ...]) -> Column:
+    return F.to_date("ordered_at").cast("string").isin(*days)
 
 
 def _draw(sides: int, salt: str, number: str = "order_id") -> Column:

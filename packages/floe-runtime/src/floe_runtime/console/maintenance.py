@@ -1,56 +1,38 @@
-"""Terminal output: progress of runs and maintenance, and their results."""
+"""Maintenance: its progress, its plan, what it did, and the health of tables."""
 
 from __future__ import annotations
 
-import logging
-import shutil
-import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime, timezone
-from pathlib import Path
+from datetime import timezone
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as LiveLine
-from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
 from floe_core.formatting import counted, human_bytes
 from floe_core.maintenance import KeptFile, Step
 from floe_core.security import redact
+from floe_runtime.console.tables import columns_table, fitted_table
+from floe_runtime.console.text import age, sign
 
 if TYPE_CHECKING:
     from floe_core.identifiers import TableIdentifier
     from floe_core.maintenance import Record
     from floe_iceberg.maintenance import Finding, Light, Progress, TableFacts, TableOutcome, TablePlan
-    from floe_runtime.runs.failures import Failure
-    from floe_runtime.runs.runner import LogLine, Materialized, RunReport, StepEvent
 
 __all__ = [
     "UpkeepLine",
-    "age",
-    "check_lines",
-    "columns_table",
-    "command_name",
     "done_table",
-    "failure_lines",
     "health_table",
     "kept_lines",
-    "log_printer",
     "plan_lines",
     "print_findings",
     "print_records",
-    "progress",
-    "report_table",
     "shown_status",
     "skipped_lines",
 ]
@@ -59,165 +41,6 @@ _KEPT = 20  # files listed per table that were not removed
 _COLOURS = {"done": "green", "failed": "red", "interrupted": "yellow", "killed": "red"}
 # The columns that the health table drops on a narrow screen, in this order; findings repeat what matters.
 _LEFT_OUT = ("manifests", "skew", "partitions", "written", "deletes", "small", "bytes", "maintained", "snapshots")
-
-
-def command_name() -> str:
-    """The command as it can be typed in any folder."""
-    return "floe" if shutil.which("floe") else str(Path(sys.argv[0]).resolve())
-
-
-def age(moment: datetime | None) -> str:
-    """How long ago, in the largest unit that fits."""
-    if moment is None:
-        return "never"
-    seconds = (datetime.now(timezone.utc) - moment).total_seconds()
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit} ago"
-    return f"{max(0, int(seconds))} s ago"
-
-
-def columns_table(columns: Mapping[str, Sequence[str | Text]], *, numbers: Collection[str] = ()) -> Table:
-    """A table from its columns by name; those in `numbers` are right-aligned."""
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in columns:
-        if name in numbers:
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            table.add_column(name, overflow="fold")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
-    return table
-
-
-def report_table(report: RunReport, console: Console) -> Table:
-    """What each asset wrote; on a narrow screen the asset column is dropped if it repeats the table."""
-    plain = all(materialized.asset.replace("/", ".") == materialized.table for materialized in report.materialized)
-    with_asset = console.width >= 100 or not plain
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in ("asset", "table") if with_asset else ("table",):
-        table.add_column(name, overflow="fold")
-    for name in ("rows", "files", "bytes", "snapshot", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for materialized in report.materialized:
-        table.add_row(
-            *([escape(materialized.asset)] if with_asset else []),
-            escape(materialized.table),
-            f"{materialized.rows:,}",
-            _files(materialized),
-            human_bytes(materialized.bytes),
-            str(materialized.snapshot_id),
-            f"{materialized.seconds:.1f}",
-        )
-    return table
-
-
-def check_lines(report: RunReport) -> Iterator[Text]:
-    """One line for each asset check."""
-    for check in report.checks:
-        sign = ("  ✓ ", "green") if check.passed else ("  ✗ ", "red" if check.severity == "ERROR" else "yellow")
-        yield Text.assemble(sign, f"check {check.check} of {check.asset}", (f"  {check.description}", "dim"))
-
-
-def _files(materialized: Materialized) -> str:
-    if materialized.deduplicated:
-        return "done before"
-    return (
-        f"+{materialized.files} -{materialized.files_removed}"
-        if materialized.files_removed
-        else f"+{materialized.files}"
-    )
-
-
-def failure_lines(failure: Failure) -> Iterator[str]:
-    """Where an asset failed, in the user's code; where it is defined, if none of its lines raised the error."""
-    place = failure.place or failure.defined
-    if place is None:
-        return
-    named = not place.function.startswith("<")  # a lambda, or the module itself
-    verb = f", in {place.function}" if failure.place else f", where {place.function} is defined"
-    yield f"{place.file}:{place.line}{verb if named else ''}"
-    if place.source:
-        yield f"  {place.source}"
-
-
-def log_printer(console: Console, *, verbose: bool) -> Callable[[LogLine], None]:
-    """Print what assets log with `context.log`: warnings and errors, and if `verbose` the rest too."""
-
-    def listen(line: LogLine) -> None:
-        if not verbose and line.level < logging.WARNING:
-            return
-        colour = "red" if line.level >= logging.ERROR else "yellow" if line.level >= logging.WARNING else "dim"
-        level = logging.getLevelName(line.level).lower()
-        text = Text.assemble((f"  {level}", colour), f" {line.source}: ", redact(line.message))
-        console.print(text, soft_wrap=True)
-
-    return listen
-
-
-@contextmanager
-def progress(console: Console, title: str, *, keep: bool = True) -> Iterator[Callable[[StepEvent], None]]:
-    """Show the state of each asset: live on a terminal, elsewhere one line per finished asset.
-
-    `keep` leaves the lines of finished assets on a terminal; it is off where a table repeats them.
-    """
-    board = _Board(console, title)
-    if not console.is_terminal:
-        yield board.watch_and_print
-        return
-    with Live(board, console=console, refresh_per_second=8, transient=True):
-        yield board.watch
-    for line in board.finished() if keep else ():
-        console.print(line)
-
-
-class _Board:
-    """The assets of a run and their states; drawn by one thread, changed by another."""
-
-    def __init__(self, console: Console, title: str) -> None:
-        self._console = console
-        self._title = title
-        self._lock = threading.Lock()
-        self._events: dict[str, StepEvent] = {}
-        self._started: dict[str, float] = {}
-        self._spinner = Spinner("dots")
-
-    def watch(self, event: StepEvent) -> None:
-        with self._lock:
-            if event.state == "started":
-                self._started[event.asset] = time.monotonic()
-            self._events[event.asset] = event
-
-    def watch_and_print(self, event: StepEvent) -> None:
-        self.watch(event)
-        if event.state in ("done", "failed"):
-            self._console.print(self._line(event))
-
-    def finished(self) -> list[Text]:
-        return [self._line(event) for event in self._events.values() if event.state in ("done", "failed")]
-
-    def _line(self, event: StepEvent) -> Text:
-        if event.state == "failed":
-            return Text.assemble(("  ✗ ", "red"), event.asset)
-        facts = f"{event.materialized.rows:>12,} rows" if event.materialized else ""
-        return Text.assemble(("  ✓ ", "green"), f"{event.asset:<32}", (f"{facts}  {event.seconds:6.1f} s", "dim"))
-
-    def __rich__(self) -> Table:
-        grid = Table.grid(padding=(0, 1))
-        grid.add_column(width=3)
-        grid.add_column()
-        grid.add_row("", Text(self._title, style="bold"))
-        with self._lock:
-            events = list(self._events.values())
-        for event in events:
-            if event.state == "started":
-                running = time.monotonic() - self._started[event.asset]
-                grid.add_row(self._spinner, Text.assemble(f"{event.asset:<32}", (f"{running:6.1f} s", "dim")))
-            elif event.state == "planned":
-                grid.add_row("", Text(event.asset, style="dim"))
-            else:
-                grid.add_row("", self._line(event))
-        return grid
 
 
 class UpkeepLine:
@@ -261,10 +84,11 @@ class UpkeepLine:
 
     def failed(self, table: TableIdentifier) -> None:
         if not self._console.is_terminal:
-            self._print(table, "failed", sign=("✗", "red"))
+            self._print(table, "failed", good=False)
 
-    def _print(self, table: TableIdentifier, *cells: str, sign: tuple[str, str] = ("✓", "green")) -> None:
-        text = Text.assemble("  ", sign, f" {table!s:<{self._width}}  ", "  ".join(cells))
+    def _print(self, table: TableIdentifier, *cells: str, good: bool = True) -> None:
+        shown = (sign(self._console, good=good), "green" if good else "red")
+        text = Text.assemble("  ", shown, f" {table!s:<{self._width}}  ", "  ".join(cells))
         self._console.print(text, soft_wrap=True)
 
 
@@ -358,7 +182,7 @@ def print_records(console: Console, records: Sequence[Record], *, with_files: bo
             console.print(Text(f"    - {path}"), soft_wrap=True)
 
 
-def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: Console) -> Table:
+def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: Console) -> RenderableType:
     """One row per table, with as many columns as fit; a table without facts could not be read."""
 
     def column(text: Callable[[TableFacts], str]) -> list[str]:
@@ -380,15 +204,7 @@ def health_table(rows: Sequence[tuple[str, Light, TableFacts | None]], console: 
         ),
         "maintained": column(lambda facts: age(facts.last_maintenance)),
     }
-    numbers = columns.keys() - {"health", "table"}
-    table = columns_table(columns, numbers=numbers)
-    unlimited = console.options.update(max_width=10_000)
-    for name in _LEFT_OUT:
-        if console.measure(table, options=unlimited).maximum <= console.width:
-            break
-        del columns[name]
-        table = columns_table(columns, numbers=numbers)
-    return table
+    return fitted_table(columns, console, numbers=columns.keys() - {"health", "table"}, optional=_LEFT_OUT)
 
 
 def _light(light: Light) -> Text:

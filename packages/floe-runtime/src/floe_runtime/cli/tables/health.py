@@ -1,4 +1,4 @@
-"""floe tables."""
+"""floe tables health."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from floe_runtime.cli.common import (
     named,
     namespaces_option,
     observe,
+    options_here,
     print_json,
     project_option,
     tables_option,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from floe_iceberg import Lake
     from floe_iceberg.maintenance import Finding, Light, TableFacts
 
-__all__ = ["tables"]
+__all__ = ["health"]
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,7 @@ class Health:
     refused: bool = False  # its maintenance settings are invalid
 
 
-@click.group()
-def tables() -> None:
-    """Show how healthy tables are."""
-
-
-@tables.command()
+@click.command()
 @tables_option
 @namespaces_option
 @project_option
@@ -83,7 +79,7 @@ def health(
         *([f"{', '.join(unread)} cannot be read"] if unread else []),
         *([f"{', '.join(refused)} cannot be maintained: invalid maintenance settings"] if refused else []),
     ]
-    here = "".join(f" {option} {value}" for option, value in (("--project", project), ("--env", environment)) if value)
+    here = options_here(project, environment)
     if as_json:
         error = "; ".join(problems) or None
         print_json({"ok": not problems, "error": error, "tables": [_document(state, here) for state in examined]})

@@ -2,7 +2,7 @@
 
 from dagster import AssetExecutionContext, AssetIn, BackfillPolicy, DailyPartitionsDefinition, asset
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from floe_dagster import LakeResource, create_definitions
 

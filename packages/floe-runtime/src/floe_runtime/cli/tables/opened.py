@@ -1,0 +1,46 @@
+"""Shared by the verbs on tables: the open tables of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floe_runtime.cli.common import compile_here, observe, similar_tables, suggesting
+
+if TYPE_CHECKING:
+    from floe_core.config import CompiledArtifacts
+    from floe_iceberg import IcebergTableManager
+
+__all__ = ["open_catalog", "open_tables"]
+
+
+@contextmanager
+def open_catalog(
+    project: Path | None, environment: str | None
+) -> Iterator[tuple[CompiledArtifacts, IcebergTableManager]]:
+    """The tables of the project."""
+    from floe_iceberg import IcebergTableManager
+
+    artifacts = compile_here(project, environment)
+    observe(artifacts)
+    tables = IcebergTableManager.open(artifacts)
+    try:
+        yield artifacts, tables
+    finally:
+        tables.close()
+
+
+@contextmanager
+def open_tables(
+    table: str, project: Path | None, environment: str | None
+) -> Iterator[tuple[CompiledArtifacts, IcebergTableManager]]:
+    """The tables of the project, for a verb on one of them; the error for a mistyped one names the nearest."""
+    from floe_core.errors import ConfigurationError
+
+    with open_catalog(project, environment) as (artifacts, tables):
+        if "." not in table and (near := similar_tables(tables, table)):
+            raise ConfigurationError(f"table {table!r} has no namespace. Did you mean {' or '.join(near)}?")
+        with suggesting(tables):
+            yield artifacts, tables

@@ -1,0 +1,1 @@
+"""A week of orders in three layers: bronze, silver, gold."""
