@@ -7,7 +7,20 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow, dagster, flights, history, maintenance, rest, start_up, upsert, writes
+from benchmarks import (
+    arrow,
+    checks,
+    dagster,
+    flights,
+    history,
+    maintenance,
+    publication,
+    query,
+    rest,
+    start_up,
+    upsert,
+    writes,
+)
 
 console = Console(width=120)
 MEASURES = {
@@ -18,6 +31,9 @@ MEASURES = {
     "rest": rest.measure,
     "spark": writes.measure,
     "dagster": dagster.measure,
+    "query": query.measure,
+    "publication": publication.measure,
+    "checks": checks.measure,
     "upsert": upsert.measure,
     "maintenance": maintenance.measure,
     "flights": flights.measure,

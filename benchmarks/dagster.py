@@ -89,6 +89,24 @@ def _backfills(ours: Worker, peer: Worker) -> Iterator[Row]:
     ours.ask("prepare_spark")
     told = alternately({"ours": lambda: timed(ours, "backfill_with_spark", 1), "peer": day_by_day}, times=3)
     yield compared(f"{what}: a Spark frame", told["ours"], beside, told["peer"], target="")
+    yield _replaced_days(ours, peer)
+
+
+def _replaced_days(ours: Worker, peer: Worker) -> Row:
+    """One day of a table with thirty: a Spark frame through Floe, an Arrow table through the peer."""
+    mine, theirs = _new_name(), _new_name()
+    ours.ask("backfill_with_spark", mine)
+    peer.ask("backfill", theirs)
+    told = alternately(
+        {
+            "ours": lambda: float(ours.ask("replace_day_with_spark", mine)),
+            "peer": lambda: float(peer.ask("backfill", theirs, DAYS[0])),
+        },
+        times=9,
+    )
+    _check(ours.ask("look", mine), BACKFILL_ROWS, 11)
+    what = f"replace one of {len(DAYS)} days, {ROWS_A_DAY:,} rows: a Spark frame"
+    return compared(what, told["ours"], f"{_PEER}, an Arrow table", told["peer"], target="")
 
 
 def _launched(ours: list[str], peer: list[str]) -> Row:

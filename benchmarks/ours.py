@@ -46,6 +46,11 @@ class Ours:
     def backfill_with_spark(self, name: str) -> float:
         return self._backfill(name, lambda keys: self._lake.spark.read.parquet(*(self._file(key) for key in keys)))
 
+    def replace_day_with_spark(self, name: str) -> float:
+        """One day of a table that has all of them."""
+        one = daily(name, lambda keys: self._lake.spark.read.parquet(self._file(keys[0])))
+        return materialize(one, self._resources, partition_key=DAYS[0])
+
     def _backfill(self, name: str, value: Callable[[Sequence[str]], Any]) -> float:
         """All days in one run."""
         one = daily(name, value, backfill_policy=BackfillPolicy.single_run())
@@ -79,6 +84,7 @@ def main(folder: str, *asked: str) -> None:
         "backfill_as_stream": ours.backfill_as_stream,
         "backfill_with_spark": ours.backfill_with_spark,
         "prepare_spark": ours.prepare_spark,
+        "replace_day_with_spark": ours.replace_day_with_spark,
         "look": ours.look,
     }
     serve(orders, list(asked))

@@ -25,7 +25,6 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense, License, LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from license_expression import ExpressionError, get_spdx_licensing  # type: ignore[import-untyped] # no stubs
 from packageurl import PackageURL
 
@@ -120,6 +119,8 @@ def _is_spdx(expression: str) -> bool:
 
 def problem_of(document: str) -> str | None:
     """What CycloneDX's own schema finds wrong with the document."""
+    from cyclonedx.validation.json import JsonStrictValidator  # it compiles grammars, which takes a second
+
     try:
         problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(document)
     except MissingOptionalDependencyException as exc:
