@@ -22,6 +22,7 @@ __all__ = [
     "CATALOGS",
     "WITHOUT_SEAWEEDFS",
     "SideLake",
+    "activate",
     "new_namespace",
     "polaris_is_given",
     "polaris_lake",
@@ -60,10 +61,14 @@ class SideLake(Lake):
 
     def step_aside(self) -> None:
         """Let the tests' own session be the active one again: PySpark's createDataFrame made this one so."""
-        own = self._own
-        jvm: Any = own._jvm
-        jvm.SparkSession.setActiveSession(own._jsparkSession)
-        SparkSession._activeSession = own
+        activate(self._own)
+
+
+def activate(session: SparkSession) -> None:
+    """Make this session the active one of its thread."""
+    jvm: Any = session._jvm
+    jvm.SparkSession.setActiveSession(session._jsparkSession)
+    SparkSession._activeSession = session
 
 
 def side_lake(beside: Lake, root: Path, settings: str) -> SideLake:

@@ -12,11 +12,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["FLOE", "floe", "python"]
+__all__ = ["FLOE", "floe", "python", "request"]
 
 FLOE = str(Path(sys.executable).parent / "floe")
 
@@ -25,9 +25,9 @@ _TIMEOUT = 300
 _COMMAND = "from floe_runtime.cli import main; main()"
 
 
-def floe(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def floe(*arguments: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, with these variables beside the present ones."""
-    return _run("floe", _COMMAND, arguments, cwd=cwd, environment={**os.environ, **environment})
+    return _run("floe", _COMMAND, arguments, cwd=cwd, stdin=stdin, environment={**os.environ, **environment})
 
 
 def python(
@@ -46,23 +46,37 @@ def _run(
     environment: Mapping[str, str],
     stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    connection = _server(server)
-    request = {
-        "program": program,
-        "arguments": arguments,
-        "folder": str(cwd),
-        "environment": dict(environment),
-    }
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        socket.send_fds(connection, [json.dumps(request).encode()], [one.fileno() for one in (given, out, err)])
-        answer = connection.recv(64)
+        streams = [one.fileno() for one in (given, out, err)]
+        code = request(server, arguments, cwd=cwd, environment=environment, streams=streams, program=program)()
         for one in (out, err):
             one.seek(0)
         printed = [one.read().decode().replace("\r\n", "\n") for one in (out, err)]
-    assert answer, "the server of the tests' commands ended"
-    return subprocess.CompletedProcess(["floe", *arguments], int(answer), *printed)
+    return subprocess.CompletedProcess(["floe", *arguments], code, *printed)
+
+
+def request(
+    server: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    streams: Sequence[int],
+    program: str = _COMMAND,
+) -> Callable[[], int]:
+    """Start a process with these standard streams; the function that is returned waits for its exit code."""
+    connection = _server(server)
+    wanted = {"program": program, "arguments": arguments, "folder": str(cwd), "environment": dict(environment)}
+    socket.send_fds(connection, [json.dumps(wanted).encode()], list(streams))
+
+    def finish() -> int:
+        answer = connection.recv(64)
+        assert answer, "the server of the tests' commands ended"
+        return int(answer)
+
+    return finish
 
 
 @lru_cache

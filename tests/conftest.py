@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,14 +15,16 @@ from typing import Any
 import hypothesis  # noqa: F401 - its plugin imports it at the end of a run, where CPython 3.11 was seen to fail
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyspark.sql import SparkSession
 
 from floe_core.compiler import compile_project
 from floe_core.config.artifacts import CompiledArtifacts
 from floe_core.identifiers import TableIdentifier
-from floe_core.jvm import iceberg_aws_bundle
+from floe_core.jvm import POSTGRESQL_JDBC, iceberg_aws_bundle
+from floe_core.observability import telemetry
 from floe_core.security import redaction
 from floe_iceberg import Lake
-from tests.catalogs import CATALOGS, new_namespace, polaris_lake, rest_settings, side_lake
+from tests.catalogs import CATALOGS, activate, new_namespace, polaris_lake, rest_settings, side_lake
 from tests.engines import ArrowEngine, Engine, SparkEngine
 from tests.servers.seaweedfs import SeaweedFS, seaweedfs_server
 
@@ -32,6 +36,7 @@ for name in ("FLOE_ENV", "DAGSTER_HOME"):
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _OPENED: list[Lake] = []
+_SESSIONS: list[SparkSession] = []
 
 # Tests ask small questions, each of another kind: what makes long queries fast costs more than it saves.
 QUICK_SPARK = {
@@ -46,6 +51,12 @@ QUICK_SPARK = {
 pytest_plugins = ["tests.tiers"]
 
 
+def pytest_collection_finish() -> None:
+    """What was collected lives as long as the process: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _spark_scratch() -> Iterator[None]:
     """Where the Spark processes of the tests keep their jars: one that is killed leaves 120 MB."""
@@ -58,8 +69,8 @@ def _spark_scratch() -> Iterator[None]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
     """A compiled project with nothing in it but the defaults."""
     root = tmp_path_factory.mktemp("project")
-    # The one JVM of the tests serves lakes on S3 too, and jars cannot be added to it later.
-    conf = {"spark.jars.packages": iceberg_aws_bundle(), **QUICK_SPARK}
+    # The one JVM of the tests serves lakes on S3 and PostgreSQL too, and jars cannot be added to it later.
+    conf = {"spark.jars.packages": f"{iceberg_aws_bundle()},{POSTGRESQL_JDBC}", **QUICK_SPARK}
     (root / "floe.yaml").write_text(f"name: tests\nspark: {json.dumps({'conf': conf})}\n", encoding="utf-8")
     artifacts = compile_project(root).artifacts
     artifacts.write()
@@ -71,8 +82,10 @@ def lake(project: CompiledArtifacts) -> Iterator[Lake]:
     opened = Lake(project)
     spark = opened.spark
     _OPENED.append(opened)
+    _SESSIONS.append(spark)
     yield opened
     _OPENED.remove(opened)
+    _SESSIONS.remove(spark)
     spark.stop()
 
 
@@ -110,10 +123,23 @@ def engine(request: pytest.FixtureRequest, catalog: Lake) -> Engine:
 
 @pytest.fixture(autouse=True)
 def _forgotten_words() -> Iterator[None]:
-    """Forget the words that a test had as secrets: they would be masked in the messages that other tests read."""
-    before = set(redaction._protected)
+    """Forget the words that tests had as secrets: they would be masked in the messages that other tests read."""
+    _forget_words()
     yield
-    redaction._protected.difference_update([one for one in redaction._protected - before if len(one) < 12])
+    _forget_words()
+
+
+def _forget_words() -> None:
+    # Also those of fixtures that serve several tests, whichever of them runs first in this process.
+    redaction._protected.difference_update([one for one in redaction._protected if len(one) < 12])
+
+
+@pytest.fixture(autouse=True)
+def _own_session() -> Iterator[None]:
+    """Make the session of the tests' lake the active one again: a test may have used a session beside it."""
+    yield
+    for session in _SESSIONS:
+        activate(session)
 
 
 @pytest.fixture
@@ -143,3 +169,16 @@ def new_project(tmp_path: Path) -> Callable[[str], Path]:
         return tmp_path
 
     return create
+
+
+@pytest.fixture
+def configured_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets a test call telemetry.configure() and undoes it."""
+    logger = logging.getLogger("floe")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    for name in ("_log", "_own_level", "_failure_level", "_chosen_format", "_is_command"):
+        monkeypatch.setattr(telemetry, name, getattr(telemetry, name))
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    logger.propagate = propagate

@@ -28,6 +28,8 @@ _LIBRARIES = (
 )
 _FLOE = (
     *_LIBRARIES,
+    "duckdb",
+    "floe_iceberg.query.duckdb_engine",
     "floe_dagster",
     "floe_dagster.differences",
     "floe_polaris",
@@ -69,6 +71,8 @@ def run(request: dict[str, Any], descriptors: list[int]) -> None:
     for number, given in enumerate(descriptors):
         os.dup2(given, number)
         os.close(given)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):  # it may be a terminal
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     sys.argv = ["floe", *request["arguments"]]
     sys.path[:0] = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     sys.modules["__main__"].__package__ = None  # Click names the program by it

@@ -7,7 +7,7 @@ product of tests, engines and catalogs is wide. Cases on Polaris exist only wher
 The parameters of a behaviour are kinds of one fact. In `make test` it runs with the first of them on Spark and the
 first few on Arrow; with all of them in `make test-full`. The examples of public names are facts of their own.
 
-Two processes share the cases one by one; those that share a fixture of their file stay together.
+The processes share the cases one by one, and unit tests file by file; those that share a fixture stay together.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.full)
         if catalog is not None and not _on_every_catalog(item):
             item.add_marker(pytest.mark.wide)
-        elif "[spark-rest" in item.nodeid or (catalog == "rest" and "maintenance" in item.path.name):
+        elif _is_spark_on_rest(item) or (catalog == "rest" and "maintenance" in item.path.name):
             item.add_marker(pytest.mark.full)  # each of the two alone is in `make test`
     _keep_first_kinds(items)
 
@@ -62,12 +62,17 @@ def _keep_first_kinds(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.full)
 
 
+def _is_spark_on_rest(item: pytest.Item) -> bool:
+    return "[spark-rest" in item.nodeid or (item.path.name.endswith("_rest.py") and "[spark" in item.nodeid)
+
+
 class _ByFixtures(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out cases one by one; those of a file whose tests share a fixture stay in one process."""
+    """Hands out cases one by one, but a file at once if it has unit tests or shares a fixture."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if _shares_fixtures(file) else nodeid
+        # Handing a case out takes longer than most unit tests.
+        return file if file.startswith("tests/unit/") or _shares_fixtures(file) else nodeid
 
 
 @lru_cache
@@ -83,8 +88,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
-    """The parameters of a case; of unit tests none, which know catalogs only by name."""
-    if not isinstance(item, pytest.Function) or "unit" in item.path.parts:
+    """The parameters of a case; of unit tests and the rules of the house none, which know catalogs only by name."""
+    if not isinstance(item, pytest.Function) or not {"unit", "house"}.isdisjoint(item.path.parts):
         return {}
     specification = getattr(item, "callspec", None)  # only cases of tests with parameters have one
     return {} if specification is None else specification.params

@@ -109,6 +109,7 @@ def test_the_tables_of_other_catalogs_survive_whatever_is_done_to_those_of_the_s
     assert orphans.found == ()
 
 
+@pytest.mark.full
 def test_expiry_and_removal_of_orphans_keep_what_a_table_of_another_catalog_uses(shared: SideLake) -> None:
     root, tables, orders = shared.artifacts.root, shared.tables, named("lent")
     tables.write_data(orders, rows(1), mode="append")

@@ -74,7 +74,7 @@ def filled(folder: Path, settings: str, **environment: str) -> Shop:
     change_source(folder, rows=20_000)
     floe_run(folder, "--missing", **environment)
     change_source(folder, corrected_days=[CORRECTED], channel_since=CORRECTED)
-    floe_run(folder, "--partition", CORRECTED, **environment)
+    floe_run(folder, "--partition", CORRECTED, "--with-unpartitioned", **environment)
     return Shop(folder)
 
 

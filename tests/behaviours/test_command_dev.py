@@ -68,7 +68,7 @@ def refused(project: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def starter(tmp_path: Path) -> Path:
-    copy_template("starter", tmp_path / "starter", {"name: starter": "name: starter\nenvironments: {test: {}}"})
+    copy_template("spark", tmp_path / "starter", {"name: spark": "name: starter\nenvironments: {test: {}}"})
     return tmp_path / "starter"
 
 
@@ -89,7 +89,7 @@ def test_an_address_of_another_machine_is_refused(starter: Path) -> None:
     [
         (None, "pipeline.definitions is 'definitions', but"),
         ("import nothing_like_this\n", "importing definitions failed at definitions.py:1: ModuleNotFoundError"),
-        (HOMELESS, "Dagster refuses definitions: resource with key 'warehouse'"),
+        (HOMELESS, "definitions do not fit together: resource with key 'warehouse'"),
     ],
     ids=["missing", "broken", "refused by Dagster"],
 )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from tests.commands import floe
 
 
-def test_a_new_project_names_a_schema_that_exists(tmp_path: Path) -> None:
-    created = floe("init", "shop", cwd=tmp_path)
-    assert created.returncode == 0, created.stderr
-    (line,) = [one for one in (tmp_path / "shop" / "floe.yaml").read_text().splitlines() if "$schema=" in one]
-    schema = tmp_path / "shop" / line.partition("$schema=")[2]
-    assert schema.is_file()
-    schema.unlink()  # as in a clone: .floe is not under version control
+def test_a_clone_gets_the_schema_that_its_floe_yaml_names(tmp_path: Path) -> None:
+    assert floe("init", "shop", cwd=tmp_path).returncode == 0
+    schema = tmp_path / "shop" / ".floe" / "floe.schema.json"
+    schema.unlink()  # .floe is not under version control
     assert floe("namespaces", "list", cwd=tmp_path / "shop").returncode == 0
     assert schema.is_file()
 
@@ -25,6 +23,33 @@ def test_an_error_is_printed_once_and_not_as_a_log_line_too(new_project: Any) ->
     assert ran.returncode == 1
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
     assert ran.stderr.startswith("error: namespace 'nowhere' not found")
+
+
+ORDERS = """
+import os
+
+import pyarrow as pa
+from dagster import asset
+from floe_dagster import create_definitions
+
+
+@asset(key_prefix="bronze", metadata={"write_mode": "overwrite"})
+def orders():
+    return pa.table({"id": [1], "city": ["Oslo"]}).select(os.environ["COLUMNS_OF_DAY"].split())
+
+
+defs = create_definitions([orders])
+"""
+
+
+def test_a_warning_of_a_write_is_printed_like_those_of_the_command(new_project: Any) -> None:
+    root = new_project("name: shop\n")
+    (root / "definitions.py").write_text(ORDERS)
+    assert floe("run", cwd=root, COLUMNS_OF_DAY="id city").stderr == ""
+    message = "the data lacks columns of the table, which are NULL"
+    assert floe("run", cwd=root, COLUMNS_OF_DAY="id").stderr == f"warning: {message} (bronze.orders: city)\n"
+    logged = json.loads(floe("run", "--log-format", "json", cwd=root, COLUMNS_OF_DAY="id").stderr)
+    assert (logged["event"], logged["level"], logged["columns"]) == (message, "warning", ["city"])
 
 
 def test_every_problem_of_the_file_has_the_prefix(new_project: Any) -> None:

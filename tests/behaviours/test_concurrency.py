@@ -110,6 +110,7 @@ def append_all(lake: Lake, table: TableIdentifier, who: list[tuple[Writes, int]]
     assert_whole(lake, table)
 
 
+@pytest.mark.full
 def test_appends_of_processes_and_of_spark_all_land_once(
     lake: Lake, table: TableIdentifier, processes: list[Writer]
 ) -> None:

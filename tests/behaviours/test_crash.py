@@ -232,7 +232,7 @@ def test_a_disk_that_takes_no_more_is_told_and_leaves_nothing_behind(
         pytest.raises(FloeStorageError, match=words),
     ):
         lake.tables.write_data(table, events(1, 2, 3), **CHANGES[how])
-    assert lake.tables.list_snapshots(table) == [before]
+    assert lake.tables.list_snapshots(table) == (before,)
     assert rows_of(lake.tables.scan(table).to_arrow()) == rows_of(events(0, 1))
     assert {path.name for path in files.look() - data if path.suffix == ".parquet"} == set()
     assert files.gone & data == set()
@@ -262,6 +262,6 @@ def test_a_disk_without_space_for_the_metadata_is_told_and_the_table_stays_as_it
         pytest.raises(FloeStorageError, match="no space left"),
     ):
         lake.tables.write_data(table, events(1), mode="append", write_id="second")
-    assert lake.tables.list_snapshots(table) == [before]
+    assert lake.tables.list_snapshots(table) == (before,)
     lake.tables.write_data(table, events(1), mode="append", write_id="second")
     assert rows_of(SparkEngine(lake).read(table)) == rows_of(events(0, 1))

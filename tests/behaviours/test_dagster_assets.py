@@ -258,6 +258,15 @@ def test_an_unsaid_write_mode_is_warned_about_when_definitions_load(project: Com
         definitions([orders], project)
 
 
+def test_metadata_that_looks_like_an_option_is_warned_about_when_definitions_load(project: CompiledArtifacts) -> None:
+    @asset(metadata={"write_mod": "overwrite", "write_mode": "append", "owner": "sales"})
+    def orders() -> Any: ...
+
+    with pytest.warns(UserWarning, match="'write_mod', which Floe does not read; did you mean 'write_mode'") as warned:
+        definitions([orders], project)
+    assert len(warned) == 1
+
+
 def test_a_key_that_is_no_table_name_is_refused_when_definitions_load(project: CompiledArtifacts) -> None:
     @asset(key=["bronze", "x" * 200], metadata={"write_mode": "append"})
     def long() -> Any: ...

@@ -48,10 +48,10 @@ from floe_dagster import (
     create_maintenance,
 )
 from floe_dagster.runs.cursors import cursor_tag
-from floe_dagster.runs.steps import INPUTS
 from floe_iceberg import Lake
 from floe_iceberg.maintenance.health import LAST_MAINTENANCE
 from floe_iceberg.maintenance.leases import is_lease
+from floe_iceberg.snapshots import INPUTS
 from floe_iceberg.snapshots.refs import staging_branch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)")

@@ -274,7 +274,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"floe/write_mod": "append"},
         r"'floe/write_mod' is no option of Floe; did you mean 'floe/write_mode'",
     ),
-    "an option of nothing": ({"floe/zzz": 1}, "there are allow_empty, branch"),
+    "an option of nothing": ({"floe/zzz": 1}, "there are allow_empty, audit, branch"),
     "an option of inputs": ({"floe/columns": ["a"]}, r"is an option of an input \(AssetIn"),
     "an unknown mode": ({"write_mode": "replace"}, "'replace' is not one of append, overwrite, upsert"),
     "an unknown strategy": ({"floe/commit_strategy": "slow"}, "'slow' is not one of fast_append, merge"),

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.engines import BY_DAY, days, events, rows_of
+from tests.faults.clocks import clock_off
 from tests.lakes import ORPHAN, began_earlier, open_manager
 
 from floe_core.config.policy import MaintenanceConfig
@@ -57,16 +58,16 @@ def at_once(lake: Lake, tmp_path: Path) -> Lake:
 
 def untidy(lake: Lake, table: TableIdentifier, *, orphan: bool = True) -> str:
     """A table with small files, a history and an orphan: the path of that one."""
-    for number in range(4):
-        lake.tables.write_data(table, events(0, 1, note=f"v{number}"), mode="append", partition_by=BY_DAY)
-    lake.tables.write_data(table, events(0, note="last"), mode="overwrite", slice=days(0))
+    with pytest.MonkeyPatch.context() as patch, clock_off(patch, timedelta(seconds=-2)):  # older than the policy's 1 s
+        for number in range(4):
+            lake.tables.write_data(table, events(0, 1, note=f"v{number}"), mode="append", partition_by=BY_DAY)
+        lake.tables.write_data(table, events(0, note="last"), mode="overwrite", slice=days(0))
     path = Path(canonical(lake.tables.load_table(table).location())) / "data" / ORPHAN
     if orphan:
         began_earlier(lake.tables.load_table(table).location())
         path.write_bytes(b"x" * 100)
         old = time.time() - timedelta(days=4).total_seconds()
         os.utime(path, (old, old))
-    time.sleep(1.1)
     return str(path)
 
 

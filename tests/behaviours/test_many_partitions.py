@@ -75,6 +75,7 @@ def test_a_new_table_is_filled_one_partition_at_a_time(lake: Lake, table: TableI
     assert lake.read(table).count() == ROWS
 
 
+@pytest.mark.full
 def test_a_table_that_says_nothing_is_written_one_partition_at_a_time(lake: Lake, silent: TableIdentifier) -> None:
     lake.write(scattered(lake), silent, mode=WriteMode.APPEND)
     assert one_at_a_time(opened(lake, silent))
@@ -86,6 +87,7 @@ def test_a_table_that_says_nothing_is_written_one_partition_at_a_time(lake: Lake
     assert lake.read(silent).count() == ROWS
 
 
+@pytest.mark.full
 def test_a_table_may_ask_for_all_partitions_at_once(lake: Lake, table: TableIdentifier) -> None:
     properties = {FANOUT: "true"}
     lake.write(scattered(lake), table, mode=WriteMode.APPEND, partition_by=BY_HOUR, properties=properties)

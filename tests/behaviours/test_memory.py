@@ -1,4 +1,4 @@
-"""A stream of any length is written in the same memory."""
+"""A stream of any length is written in the same memory, and the rows of Spark do not pass through this process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg import Lake
 
 ROOT = Path(__file__).parents[2]
+
+
+def _reset_peak() -> int:
+    """The resident bytes of this process, from which its peak is counted again."""
+    pa.default_memory_pool().release_unused()  # memory that is free already would hide growth
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _peak()
+
+
+def _peak() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _stream(folder: Path, size: int) -> dict[str, Any]:
@@ -28,3 +45,15 @@ def test_a_stream_into_partitions_takes_no_more_memory_the_longer_it_is(tmp_path
     assert long["rows"] > 3.5 * short["rows"]
     assert long["peak_bytes"] < 1_000_000_000
     assert long["peak_bytes"] < 1.25 * short["peak_bytes"]
+
+
+@pytest.mark.full
+def test_rows_that_spark_appends_do_not_pass_through_the_python_process(lake: Lake, table: TableIdentifier) -> None:
+    rows, width = 20_000, 10_000
+    frame = lake.spark.range(rows).withColumn("note", F.rpad(F.col("id").cast("string"), width, "x"))
+    lake.write(frame.limit(1), table, mode="append")
+    before = _reset_peak()
+    lake.write(frame, table, mode="append")
+    grown = _peak() - before
+    assert lake.tables.scan(table).count() == rows + 1
+    assert grown < rows * width / 5, f"{grown / 1e6:.0f} MB"

@@ -163,6 +163,21 @@ def test_a_row_without_a_moment_is_outside_every_slice(engine: Engine, table: Ta
         engine.write(table, nulls, mode="overwrite", slice=days(0))
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("cities", [["Oslo"], ["Oslo", "Rome"]], ids=["one value", "two values"])
+def test_a_row_without_a_value_is_outside_every_slice_of_values(
+    engine: Engine, table: TableIdentifier, cities: list[str], mode: str
+) -> None:
+    old = pa.table({"id": [1, 2], "city": ["Oslo", None]})
+    engine.write(table, old, mode="append", partition_by=[transform("identity", "city")])
+    head = engine.lake.tables.current_snapshot(table)
+    data = pa.table({"id": [3, 4, 5], "city": ["Oslo", None, None]})
+    with pytest.raises(PartitionMismatchError, match=r"2 rows lie outside .*city = NULL.*Nothing was written"):
+        engine.write(table, data, mode=mode, slice=TableSlice.of_values("city", cities))
+    assert engine.lake.tables.current_snapshot(table) == head
+    assert rows_of(engine.read(table)) == [(1, "Oslo"), (2, None)]
+
+
 def test_a_filter_replaces_exactly_the_rows_it_is_true_for(engine: Engine, table: TableIdentifier) -> None:
     old = pa.concat_tables([events(0), events(1, note="other")])
     engine.write(table, old, mode="append", partition_by=BY_DAY)
@@ -374,9 +389,15 @@ def test_new_columns_and_wider_types_arrive_with_the_data(engine: Engine, table:
     assert len(engine.lake.tables.list_snapshots(table)) == 2
 
 
-def test_a_column_missing_from_the_data_is_kept_and_filled_with_null(engine: Engine, table: TableIdentifier) -> None:
+def test_a_column_missing_from_the_data_is_kept_and_filled_with_null(
+    engine: Engine, table: TableIdentifier, caplog: pytest.LogCaptureFixture
+) -> None:
     engine.write(table, pa.table({"id": [1], "note": ["a"]}), mode="append")
     engine.write(table, pa.table({"id": [2]}), mode="append")
+    assert [record.getMessage() for record in caplog.records if "lacks columns" in record.getMessage()] != []
+    caplog.clear()
+    engine.write(table, pa.table({"id": [2]}), mode="upsert", keys=["id"])  # changes the columns that it is given
+    assert "lacks columns" not in caplog.text
     assert rows_of(engine.read(table)) == [(1, "a"), (2, None)]
 
 

@@ -151,7 +151,7 @@ def test_an_earlier_attempt_of_the_same_write_that_created_the_table_is_that_wri
     overtaken(write_id="the-write")
     snapshot = served.lake.tables.write_data(table, events(0), write_id="the-write", **options)
     assert rows_of(served.others.tables.scan(table).to_arrow()) == rows_of(events(0))
-    assert served.others.tables.list_snapshots(table) == [snapshot]
+    assert served.others.tables.list_snapshots(table) == (snapshot,)
 
 
 def test_an_append_follows_the_layout_and_adds_to_the_schema_of_the_table_that_another_created(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,20 +52,24 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def constraints(file: Path) -> None:
+    """The versions of the lock, for pip and uv."""
+    locked = (ROOT / "requirements.lock").read_text().splitlines()
+    file.write_text("\n".join(line.removesuffix(" \\") for line in locked if "==" in line and line[0].isalnum()))
+
+
 def environment(folder: Path, wheels: Path, *packages: str) -> Path:
     """A new virtual environment with some of the wheels, at the versions of the lock."""
     uv = Path(sys.executable).parent / "uv"
     run(uv, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
-    constraints = folder / "constraints.txt"
-    locked = (ROOT / "requirements.lock").read_text().splitlines()
-    constraints.write_text("\n".join(line.removesuffix(" \\") for line in locked if "==" in line and line[0].isalnum()))
+    constraints(folder / "constraints.txt")
     chosen = [
         f"{name}{extra} @ {next(wheels.glob(name.replace('-', '_') + '-*.whl')).as_uri()}"
         for name, extra in ((one.split("[")[0], one[len(one.split("[")[0]) :]) for one in packages)
     ]
     run(
         uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python", "--find-links", wheels,
-        "--constraint", constraints, *chosen, cwd=folder.parent,
+        "--constraint", folder / "constraints.txt", *chosen, cwd=folder.parent,
     )  # fmt: skip
     return folder / "bin"
 
@@ -124,8 +129,7 @@ defs = create_definitions([numbers])
 
 
 def test_polars_assets_need_neither_pyspark_nor_java(wheels: Path, tmp_path: Path) -> None:
-    packages = ("floe-core", "floe-iceberg[polars]", "floe-dagster", "floe-runtime")
-    bin_folder = environment(tmp_path / "light", wheels, *packages)
+    bin_folder = environment(tmp_path / "light", wheels, "floe-runtime[polars]")
 
     def floe(*arguments: str, code: int = 0, cwd: Path = tmp_path / "shop") -> str:
         ran = subprocess.run(
@@ -148,7 +152,24 @@ def test_polars_assets_need_neither_pyspark_nor_java(wheels: Path, tmp_path: Pat
     assert "gold.totals" in floe("run")
     assert "bronze.orders" in floe("tables", "health")
     assert "2" in floe("maintain", "plan")
+    assert floe("sql", "SELECT * FROM gold.totals", "--output", "csv") == '"amount"\n60\n'
     (tmp_path / "shop" / "definitions.py").write_text(SPARK)
     refused = floe("run", code=1)
     assert "pip install floe-spark" in refused
     assert "bronze.numbers" not in floe("tables", "health")
+
+
+def test_the_first_lines_of_the_readme_install_floe(wheels: Path, tmp_path: Path) -> None:
+    """In an empty folder with nothing but Python: `pip` takes Floe from the wheels, and the rest from its index."""
+    block = re.search(r"^## Start\n\n```console\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    assert block is not None
+    commands = [line.removeprefix("$ ") for line in block[1].splitlines()]
+    assert commands[1] == "pip install 'floe-runtime[all]'"
+    constraints(tmp_path / "constraints.txt")
+    script = "\n".join(
+        ["set -e", f"export PIP_FIND_LINKS={wheels} PIP_CONSTRAINT={tmp_path}/constraints.txt", *commands]
+    )
+    told = run("bash", "-c", script, cwd=tmp_path)
+    assert "created the project shop" in told
+    assert re.search(r"bronze\.measurements +14,400 ", told)
+    assert told.endswith("2 tables\n")

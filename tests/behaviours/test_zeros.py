@@ -81,6 +81,7 @@ def test_a_dynamic_overwrite_replaces_the_partition_of_one_zero_and_keeps_that_o
     assert shown(lake, table) == [kept, ("1.0", 3), (str(zero), 4)]
 
 
+@pytest.mark.full
 def test_a_dynamic_overwrite_keeps_the_other_zero_in_files_of_an_older_spec(
     lake: Lake, table: TableIdentifier, engine: Engine
 ) -> None:
@@ -121,6 +122,7 @@ def test_an_upsert_refuses_nan_as_a_key(lake: Lake, table: TableIdentifier, engi
     assert shown(lake, table) == [("nan", 1), ("1.0", 2)]
 
 
+@pytest.mark.full
 def test_composite_keys_follow_the_same_rule(lake: Lake, table: TableIdentifier) -> None:
     spark = SparkEngine(lake)
 

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
+
 __all__ = [
     "CONFLICT",
     "Answer",
@@ -26,6 +28,7 @@ __all__ = [
     "Request",
     "ShortCredentials",
     "ShortTokens",
+    "advertising",
     "answered",
     "cut",
     "dropped",
@@ -33,8 +36,9 @@ __all__ = [
     "never_arrived",
 ]
 
-# A commit is a POST to a table; staging a new one, renaming and reporting metrics are POSTs to other paths.
-_COMMIT = re.compile(r"/v1/(?:[^/]+/)?namespaces/[^/]+/tables/[^/]+")
+# A commit is a POST to a table, or of several tables; staging a new one, renaming and reporting metrics are POSTs to
+# other paths.
+_COMMIT = re.compile(r"(?:/.+)?/v1/(?:[^/]+/)?(?:namespaces/[^/]+/tables/[^/]+|transactions/commit)")
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
 
@@ -125,7 +129,8 @@ class HeldRequest:
 
 def _moves_main(commit: bytes) -> bool:
     """Does the commit make rows visible? Others change a schema, or a branch that nobody reads yet."""
-    updates = json.loads(commit)["updates"]
+    sent = json.loads(commit)
+    updates = [one for change in sent.get("table-changes", [sent]) for one in change["updates"]]
     return any(one["action"] == "set-snapshot-ref" and one["ref-name"] == "main" for one in updates)
 
 
@@ -147,6 +152,16 @@ class Request:
 
 # What happens to one request; None cuts the connection.
 Intercept = Callable[[Request, Forward], Answer | None]
+
+
+def advertising(request: Request, forward: Callable[..., Answer]) -> Answer | None:
+    """The server lists commits of several tables, which SeaweedFS has and does not list: it applies them one by one."""
+    answer = forward(**{"accept-encoding": "identity"})
+    if urlsplit(request.path).path.endswith("/v1/config"):
+        endpoints = [*map(str, DEFAULT_ENDPOINTS), "POST /v1/{prefix}/transactions/commit"]
+        told = {**json.loads(answer.body), "endpoints": endpoints}
+        return Answer(answer.status, answer.headers, json.dumps(told).encode())
+    return answer
 
 
 @dataclass
@@ -299,11 +314,11 @@ def fault_proxy(upstream: str, *, tls: ssl.SSLContext | None = None) -> Iterator
 
             command, asked_path = self.command, self.path  # those of a later request on this connection are others
 
-            def forward(*, path: str | None = None, **changed: str) -> Answer:
+            def forward(*, path: str | None = None, content: bytes = body, **changed: str) -> Answer:
                 sent = {name: value for name, value in headers.items() if name.lower() not in changed} | changed
                 connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
                 try:
-                    connection.request(command, path or asked_path, body, sent)
+                    connection.request(command, path or asked_path, content, sent)
                     got = connection.getresponse()
                     # The answer to a HEAD tells how long a body would be.
                     passed = _HOP_BY_HOP - ({"content-length"} if command == "HEAD" else set())

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
+from floe_runtime.dev.landing import LandingPage
 from floe_runtime.dev.request_guard import RequestGuard
 
 TOKEN = "sixteen-or-more-characters"
@@ -125,3 +126,14 @@ def test_a_refusal_of_a_proxy_names_the_setting() -> None:
 def test_another_origin_without_a_token_is_refused() -> None:
     with pytest.raises(ValueError, match="token"):
         guarded(None, PROXY)
+
+
+def test_the_root_leads_to_the_asset_graph_once_the_token_is_stored() -> None:
+    landing = LandingPage(PlainTextResponse("served"), "/asset-groups")
+    status, _, headers = ask(RequestGuard(landing, token=TOKEN), f"/?token={TOKEN}")
+    assert (status, headers["location"]) == (303, "/")
+    guard = RequestGuard(landing, token=TOKEN)
+    status, _, headers = ask(guard, "/", cookie=cookie(TOKEN))
+    assert (status, headers["location"]) == (303, "/asset-groups")
+    assert ask(guard, "/")[0] == 401
+    assert ask(guard, "/runs", cookie=cookie(TOKEN))[:2] == SERVED

@@ -25,7 +25,7 @@ from floe_core.security import redaction
 from floe_core.security.redaction import protect, redact
 from floe_dagster.differences import _recorded
 from floe_runtime.dagster_storage import SETTINGS, ProjectStorage, protect_project
-from floe_runtime.runs.runner import _materialized
+from floe_runtime.runs.runner import materialized_of
 from floe_runtime.stored_events import redacted
 
 SECRET = "planted-\"s3c\\ret'x"
@@ -225,7 +225,7 @@ def test_what_floe_reads_back_is_kept_whatever_the_secret(word: str) -> None:
     assert stored.asset_materialization.asset_key == asset
     assert _recorded(stored.asset_materialization) == _recorded(written)
     before, after = values_of(written), values_of(stored.asset_materialization)
-    assert _materialized("orders", after) == _materialized("orders", before)
+    assert materialized_of("orders", after) == materialized_of("orders", before)
     assert after["dagster/column_lineage"].deps_by_column["id"][0].asset_key == asset
     assert after["about"] == "the ***"
     assert stored.error_info is not None

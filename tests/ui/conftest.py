@@ -42,7 +42,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> CompiledArtifacts:
     """The retailer of the demo, small, filled by `floe run`."""
     artifacts = prepare(tmp_path_factory.mktemp("ui") / "retail", rows=20_000, console=Console(quiet=True))
     days = f"{DAYS[0]}...{DAYS[-1]}"
-    ran = floe("run", "--partition-range", days, cwd=artifacts.root)
+    ran = floe("run", "--partition-range", days, "--with-unpartitioned", cwd=artifacts.root)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return artifacts
 

@@ -44,16 +44,17 @@ class DevServer:
         found = self.ask("{runsOrError{... on Runs{results{runId status}}}}")["runsOrError"]["results"]
         return {one["runId"]: one["status"] for one in found}
 
-    def wait_for_run(self, before: dict[str, str], seconds: float = 300) -> None:
-        """Until the run that is new has succeeded."""
+    def wait_for_run(self, before: dict[str, str], seconds: float = 300, *, state: str = "SUCCESS") -> str:
+        """Until the run that is new has ended, in this state; returns its id."""
         end = time.monotonic() + seconds
-        states: list[str] = []
+        new: dict[str, str] = {}
         while time.monotonic() < end:
-            states = [state for run, state in self.runs().items() if run not in before]
-            if states and all(state in _ENDED for state in states):
+            new = {run: found for run, found in self.runs().items() if run not in before}
+            if new and all(found in _ENDED for found in new.values()):
                 break
             time.sleep(1)
-        assert states == ["SUCCESS"], f"{states}\n{self.log.read_text()[-4000:]}"
+        assert list(new.values()) == [state], f"{new}\n{self.log.read_text()[-4000:]}"
+        return next(iter(new))
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> int:
         """The exit code after a signal."""

@@ -233,7 +233,7 @@ def test_the_last_spans_arrive_however_a_program_ends(collector: Collector, end:
     assert collector.names == ["first", "last"]
 
 
-@pytest.mark.parametrize("kind", ["refused", "silent"])
+@pytest.mark.parametrize("kind", ["refused", pytest.param("silent", marks=pytest.mark.full)])
 def test_a_collector_that_is_away_neither_fails_nor_holds_up_a_program(kind: str) -> None:
     """1,500 spans are three batches: each of them alone would be tried for 10 s."""
     program = (
@@ -259,6 +259,7 @@ def test_a_program_waits_a_few_seconds_for_the_collector_and_no_more() -> None:
     assert span_export.EXIT_SECONDS <= 5
 
 
+@pytest.mark.full
 def test_https_is_encrypted_and_the_collector_is_checked(
     new_collector: Callable[..., Collector], tmp_path: Path
 ) -> None:

@@ -156,3 +156,26 @@ def test_a_missing_exporter_is_told_with_what_to_install(
 
 def test_the_seam_is_small() -> None:
     assert telemetry.__all__ == ["Operation", "begin", "configure", "note", "observe", "operation", "warn"]
+
+
+@pytest.mark.usefixtures("configured_logs")
+def test_the_command_prints_warnings_as_its_own_and_programs_get_events(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "the data lacks columns of the table, which are NULL"
+    console = ObservabilityConfig(log_format="console")
+    configure(console, project="shop", errors_printed=True)
+    configure(console, project="shop", embedded=True)  # as an asset of the run opens the project again
+    telemetry.warn(message, table="bronze.orders", columns=["city", "zip\x1b[2J"])
+    telemetry.warn("no preview", table="bronze.orders", reason="OSError: a\nb")
+    telemetry.warn("nanoseconds were cut off", values=3)
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {message} (bronze.orders: city, zip\\x1b[2J)",
+        "warning: no preview (bronze.orders: OSError: a b)",
+        "warning: nanoseconds were cut off (values 3)",
+    ]
+    configure(JSON, project="shop", errors_printed=True)
+    telemetry.warn(message, table="bronze.orders", columns=["city"])
+    (event,) = events(capsys)
+    assert (event["event"], event["table"], event["columns"]) == (message, "bronze.orders", ["city"])
+    configure(console, project="shop")
+    telemetry.warn(message, table="bronze.orders", columns=["city"])
+    assert "[warning  ] " in capsys.readouterr().err

@@ -355,6 +355,20 @@ def test_merging_commits_leave_fewer_manifests(
     assert len(manager.scan(T).to_arrow()) == 20
 
 
+def test_an_overwrite_keeps_files_whose_statistics_allow_rows_that_they_do_not_hold(
+    manager: IcebergTableManager,
+) -> None:
+    manager.write_data(T, pa.table({"id": [1, 9], "note": ["old"] * 2}), mode="append")
+    (beside,) = (task.file.file_path for task in manager.scan(T).plan_files())
+    manager.write_data(T, pa.table({"id": [4, 5, 6], "note": ["old"] * 3}), mode="append")
+    both = {task.file.file_path for task in manager.scan(T, row_filter="id = 5").plan_files()}
+    assert len(both) == 2
+    manager.write_data(T, pa.table({"id": [5], "note": ["new"]}), mode="overwrite", overwrite_filter="id = 5")
+    assert both & {task.file.file_path for task in manager.scan(T).plan_files()} == {beside}
+    rows = manager.scan(T).to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["note"]) for row in rows] == [(1, "old"), (4, "old"), (5, "new"), (6, "old"), (9, "old")]
+
+
 def test_an_upsert_that_needs_spark_says_so(manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch) -> None:
     manager.write_data(T, events(0), mode="append")
     monkeypatch.setattr(upserts, "LARGEST_UPSERT", 3)

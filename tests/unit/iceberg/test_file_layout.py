@@ -174,6 +174,26 @@ def test_a_sorted_stream_over_partitions_is_sorted_in_each_file_in_bounded_memor
     assert sorted(manager.scan(T).to_arrow()["id"].to_pylist()) == sorted(ids)
 
 
+def test_a_stream_over_many_partitions_buffers_a_limited_number_of_bytes_for_all_of_them(
+    manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 200_000
+    monkeypatch.setattr(staging, "_WAITING_BYTES", limit)
+    rows = noise(10_000)
+    rows = rows.append_column("city", pa.array([number % 40 for number in range(len(rows))]))
+    manager.create_table(T, rows.schema, partition_by=[transform("identity", "city")])
+    table = manager.load_table(T)
+    stager = staging.Stager(table.metadata, table.io)
+    waiting = []
+    for batch in rows.cast(stager.arrow_schema).to_batches(max_chunksize=200):
+        stager.add(batch)
+        waiting.append(stager._waiting_bytes)
+    written = sum(file.record_count for file in stager.finish().files)
+    assert rows.nbytes > 5 * limit, "the stream is longer than what may be buffered"
+    assert limit / 2 < max(waiting) <= limit
+    assert (stager.rows, written) == (len(rows), len(rows))
+
+
 def test_files_that_are_rewritten_are_sorted_too(manager: IcebergTableManager) -> None:
     manager.create_table(T, events(0).schema, sort_by=[SortField(column="id", descending=True)])
     manager.write_data(T, events(0, rows=50), mode="append")

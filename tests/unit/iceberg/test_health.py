@@ -85,6 +85,14 @@ def test_numbers_are_those_of_the_head(manager: IcebergTableManager) -> None:
     assert not facts.too_many_manifests
 
 
+def test_data_files_of_format_version_1_are_not_deletes(manager: IcebergTableManager) -> None:
+    data = pa.table({"n": [1, 2]})
+    manager.create_table(TABLE, data.schema, properties={"format-version": "1"})
+    manager.write_data(TABLE, data, mode="append")
+    facts = look(manager.load_table(TABLE), MaintenancePolicy(), now=datetime.now(timezone.utc))
+    assert (facts.rows, facts.files, facts.delete_files) == (2, 1, 0)
+
+
 def test_what_expires_is_told_from_the_metadata(manager: IcebergTableManager) -> None:
     data = pa.table({"n": [1]})
     made = [manager.write_data(TABLE, data, mode="append") for _ in range(6)]

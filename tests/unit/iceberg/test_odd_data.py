@@ -76,7 +76,13 @@ PARTITIONS: dict[str, tuple[pa.Array, list[PartitionTransform]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
+# Each of them was wrong once; these four are wrong in different ways.
+_FIRST = ("NaN", "negative zero", "UUIDs", "times")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in _FIRST else pytest.mark.full) for kind in PARTITIONS]
+)
 def test_partitions_are_found_again(manager: IcebergTableManager, kind: str) -> None:
     values, partition_by = PARTITIONS[kind]
     data = pa.table({"x": values, "v": [1, 2, 3]})
@@ -125,6 +131,7 @@ def test_rows_of_five_fields_with_many_values_lie_in_their_partitions(manager: I
     assert wrong == []
 
 
+@pytest.mark.full
 def test_the_writers_of_closed_files_are_forgotten(
     manager: IcebergTableManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
+from tests.faults.catalog import after, faulty
 
 from floe_core.config.spec import LocalStorageConfig, SqlCatalogConfig
 from floe_core.errors import ConcurrencyConflictError, TableNotFoundError
@@ -103,6 +104,24 @@ def test_a_change_of_a_table_that_is_gone_does_not_bring_it_back(
     with pytest.raises((ConcurrencyConflictError, TableNotFoundError), match=r"bronze\.orders"):
         change(manager, snapshot_id)
     assert not manager.table_exists(T)
+
+
+def test_rows_meant_for_another_table_are_not_appended_to_one_of_the_same_name_and_schema(
+    manager: Overtaken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = pa.table({"n": [7], "note": ["theirs"]}, SCHEMA)
+
+    def replace() -> None:
+        manager.drop_table(T)
+        manager.create_table(T, SCHEMA).append(theirs)
+
+    with (
+        faulty(manager.catalog_plugin.connect(), monkeypatch, after(replace)),
+        pytest.raises(ConcurrencyConflictError, match=r"dropped and created again during this write; nothing was"),
+    ):
+        manager.write_data(T, DATA, mode="append")
+    assert manager.scan(T).to_arrow().to_pylist() == theirs.to_pylist()
+    assert len(manager.list_snapshots(T)) == 1
 
 
 def test_evolving_for_data_looks_again_and_fits_the_table_that_is_there_now(manager: Overtaken) -> None:

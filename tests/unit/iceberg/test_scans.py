@@ -87,7 +87,12 @@ def test_a_reader_pandas_and_polars_give_the_same_rows(manager: IcebergTableMana
         ({"row_filter": "n ="}, "cannot be read at character 1; write it like n > 10"),
         ({"row_filter": ""}, "cannot be read at character"),
         ({"row_filter": "(n = 1"}, "cannot be read at character 7"),
-        ({"row_filter": "note LIKE '%x'"}, "at the end of a string"),
+        (
+            {"row_filter": "note like 'a_%'"},
+            "the _ of a LIKE would stand for itself here, and for any character in SQL",
+        ),
+        ({"row_filter": "note LIKE '%x'"}, "at the end of a string; for any other condition use floe sql or lake.sql"),
+        ({"row_filter": "lower(note) = 'x'"}, r"write it like n > 10 AND note = 'x'; .* use floe sql or lake\.sql"),
         ({"row_filter": 5}, "is a int; write a text"),
         ({"row_filter": "n = 'words'"}, "does not fit"),
         ({"row_filter": "n = 1.5"}, "n is long and is never a fraction"),

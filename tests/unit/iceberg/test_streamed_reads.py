@@ -31,12 +31,22 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> IcebergTableManager:
     return manager
 
 
+def await_reading_ahead() -> None:
+    """Until Arrow's count has not changed for a while: the files that are read ahead are in memory."""
+    seen, since = pa.total_allocated_bytes(), time.monotonic()
+    while time.monotonic() - since < 0.1:
+        time.sleep(0.005)
+        now = pa.total_allocated_bytes()
+        if now != seen:
+            seen, since = now, time.monotonic()
+
+
 def most_allocated(read: Callable[[], pa.RecordBatchReader]) -> tuple[int, int]:
     """The most that Arrow has allocated while a slow consumer reads, and the number of rows."""
     before, most, rows = pa.total_allocated_bytes(), 0, 0
     for number, batch in enumerate(read()):
-        if number in (0, 3):  # time enough for whoever reads ahead
-            time.sleep(0.7)
+        if number in (0, 3):
+            await_reading_ahead()
         rows += len(batch)
         del batch
         most = max(most, pa.total_allocated_bytes() - before)

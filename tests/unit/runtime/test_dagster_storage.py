@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from floe_core.compiler import compile_project
 from floe_dagster._dagster import storage
 from floe_runtime import dagster_storage
-from floe_runtime.dev.server import _environment
+from floe_runtime.dev.server import _prepared
 from floe_runtime.runs.pipeline import Pipeline, open_pipeline
 from floe_runtime.runs.planning import Batch
 from floe_runtime.runs.runner import run_batches
@@ -151,6 +151,7 @@ def test_a_run_over_a_year_of_days_commits_its_history_in_batches(tmp_path: Path
         assert len(instance.get_materialized_partitions(AssetKey("delays"))) == DAYS
 
 
+@pytest.mark.full
 def test_the_history_of_a_batch_is_the_same_as_dagsters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with project(tmp_path / "ours") as pipeline:
         run_id = run_days(pipeline, 20)
@@ -166,6 +167,7 @@ def test_the_history_of_a_batch_is_the_same_as_dagsters(tmp_path: Path, monkeypa
     assert our_state == their_state
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("locked", ["run", "index"])
 def test_a_batch_that_cannot_be_stored_leaves_nothing_so_its_events_are_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str
@@ -229,7 +231,7 @@ def test_a_home_of_the_users_own_is_left_alone(tmp_path: Path, monkeypatch: pyte
 
 def test_runs_of_the_web_ui_are_batched_too(tmp_path: Path) -> None:
     with project(tmp_path / "ui") as pipeline:
-        environment = _environment(pipeline.artifacts)
+        environment = _prepared(pipeline.artifacts)[0]
     assert int(environment[BATCH_SIZE]) >= DAYS
     assert environment["DAGSTER_HOME"] == str(tmp_path / "ui" / ".floe" / "dagster")
     assert BATCH_SIZE not in os.environ

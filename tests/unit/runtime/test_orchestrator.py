@@ -78,3 +78,16 @@ def test_a_module_must_hold_one_pipeline(artifacts: CompiledArtifacts, count: in
         setattr(module, f"defs{number}", Definitions())
     with pytest.raises(ConfigurationError, match=rf"module shop must hold one Definitions object \(found {count}\)"):
         create_orchestrator_plugin(artifacts).definitions_in(module)
+
+
+def test_assets_that_do_not_fit_together_are_one_line(artifacts: CompiledArtifacts) -> None:
+    (artifacts.root / "its_pipeline.py").write_text(
+        "from dagster import AssetIn, Definitions, asset\n\n\n"
+        "@asset(key_prefix='bronze')\ndef orders(): ...\n\n\n"
+        "@asset(ins={'orders': AssetIn(['bronze', 'order'])})\ndef daily(orders): ...\n\n\n"
+        "defs = Definitions(assets=[orders, daily])\n",
+        encoding="utf-8",
+    )
+    said = r"module its_pipeline .* Input asset bronze/order .* bronze/orders$"
+    with pytest.raises(ConfigurationError, match=said), open_pipeline(artifacts):
+        pass

@@ -15,7 +15,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floe_runtime.runs.partition_keys import is_dynamic, known_keys, latest_keys, spans
+from floe_runtime.runs.partition_keys import is_dynamic, known_keys, latest_keys, similar_key, spans
 
 DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-06")
 CITIES = StaticPartitionsDefinition(["Oslo", "Rome", "Lima"])
@@ -67,3 +67,35 @@ def test_each_group_of_pairs_is_what_dagster_makes_of_its_ends(chosen: set[str])
 
 def test_a_whole_grid_is_one_group() -> None:
     assert len(spans(BOTH, INSTANCE, known_keys(BOTH, INSTANCE))) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("2026-1-3", "2026-01-03"),
+        ("2026/01/03", "2026-01-03"),
+        ("2026-02-03", None),  # another day, which does not exist
+        ("2026-01-13", None),
+        ("x", None),
+    ],
+)
+def test_a_mistyped_day_is_that_day_or_none(typed: str, near: str | None) -> None:
+    assert similar_key(typed, known_keys(DAYS, INSTANCE)) == near
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("oslo|2026-1-3", "Oslo|2026-01-03"),
+        ("2026-01-03|Rome", "Rome|2026-01-03"),
+        ("Olso|2026-01-03", "Oslo|2026-01-03"),
+        ("Oslo|2026-02-03", None),
+    ],
+)
+def test_a_mistyped_pair_is_the_pair_of_the_same_numbers(typed: str, near: str | None) -> None:
+    assert similar_key(typed, known_keys(BOTH, INSTANCE)) == near
+
+
+def test_a_mistyped_number_is_not_another_number() -> None:
+    assert similar_key("007", ["7", "70", "700"]) == "7"
+    assert similar_key("100", ["10", "1000"]) is None

@@ -35,3 +35,24 @@ def test_a_command_that_needs_an_engine_says_what_to_install(tmp_path: Path) -> 
     assert ran.returncode == 1
     assert "pip install 'floe-runtime[all]'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_reading_rows_imports_neither_spark_nor_dagster_nor_pandas(tmp_path: Path) -> None:
+    (tmp_path / "floe.yaml").write_text("name: shop\n")
+    program = (
+        "import pyarrow as pa, sys\n"
+        "from floe_runtime.cli import main\n"
+        "from floe_runtime.cli.rows.start import skip_pandas\n"
+        "def run(*arguments):\n"
+        "    sys.argv = ['floe', *arguments]\n"
+        "    try: main()\n"
+        "    except SystemExit as done: return done.code\n"
+        "skip_pandas()\n"
+        "from floe_runtime import connect\n"
+        "with connect() as lake: lake.tables.write_data('a.b', pa.table({'id': [1]}), mode='append')\n"
+        "codes = [run('read', 'a.b'), run('sql', 'SELECT * FROM a.b')]\n"
+        "found = {'pyspark', 'dagster', 'pandas', 'polars'} & set(sys.modules)\n"
+        "assert codes == [0, 0] and not found, (codes, found)\n"
+        "import pandas; assert pa.table({'id': [1]}).to_pandas().shape == (1, 1)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)

@@ -33,14 +33,18 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     """Start a program in the place of the JVM; it listens where Py4J would call it if `listening`."""
     made: list[subprocess.Popen[bytes]] = []
-    server = socket.create_server(("127.0.0.1", 0))
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    # Dagster ignores SIGTERM where SIGINT is ignored, as it is in the background of a script; children inherit that.
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def run(program: str, *, log: str = "", listening: bool = False) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, "-c", program])
+        # -S: the hook of coverage would answer SIGTERM, and fails while it is half set up.
+        process = subprocess.Popen([sys.executable, "-S", "-c", program])
         made.append(process)
         port = server.getsockname()[1]
-        if not listening:
-            server.close()
+        if listening:  # otherwise the port stays taken and refuses, and no other process can listen there
+            server.listen()
         (tmp_path / "spark.log").write_text(log)
         address = SimpleNamespace(address="127.0.0.1", port=port)
         jvm = SimpleNamespace(proc=process, gateway_parameters=address, floe_log=tmp_path / "spark.log")
@@ -48,6 +52,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
         return process
 
     yield run
+    signal.signal(signal.SIGTERM, handler)
     server.close()
     for process in made:
         process.kill()

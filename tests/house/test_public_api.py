@@ -1,6 +1,6 @@
 """The doors of each package, pinned: what its root and its rooms export. Packages use nothing else of each other.
 
-After a change that is meant: `python -m tests.unit.test_public_api` writes public_api.txt again.
+After a change that is meant: `python -m tests.house.test_public_api` writes public_api.txt again.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -82,16 +83,20 @@ def test_no_module_outside_the_fences_imports_private_names() -> None:
     assert found == []
 
 
-def classes_of_floe() -> Iterator[type]:
+@functools.cache
+def classes_of_floe() -> list[type]:
+    classes = []
     for package in PACKAGES:
         top = importlib.import_module(package)
         for found in pkgutil.walk_packages(top.__path__, f"{package}."):
             module = importlib.import_module(found.name)
-            yield from (
+            classes += [
                 one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__
-            )
+            ]
+    return classes
 
 
+@functools.cache
 def body_of(owner: type) -> ast.Module | None:
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(owner)))
@@ -99,6 +104,7 @@ def body_of(owner: type) -> ast.Module | None:
         return None
 
 
+@functools.cache
 def private_members(owner: type) -> set[str]:
     """What a class defines, declares or sets on itself."""
     names = {*vars(owner), *inspect.get_annotations(owner)}
@@ -119,6 +125,7 @@ def own_attributes(body: ast.Module) -> Iterator[ast.Attribute]:
                 yield node
 
 
+@functools.cache
 def trespasses(owner: type) -> set[str]:
     """The private members of foreign base classes that a class defines, overrides or uses."""
     foreign = [one for one in owner.__mro__ if FOREIGN.match(one.__module__)]
