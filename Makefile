@@ -9,7 +9,8 @@ UV_VERSION := 0.13.7
 PACKAGES := $(wildcard packages/*)
 EXAMPLES := $(patsubst %/,%,$(dir $(wildcard examples/*/pyproject.toml)))
 STAMP := $(VENV)/.synced
-WORKERS ?= 2
+# Tests wait for processes and disks about a third of the time: one worker more than cores.
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest
 # Empty, or the options that measure coverage, which takes a third longer: CI gives them.
 COVERAGE ?=
