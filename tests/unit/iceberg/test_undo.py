@@ -13,7 +13,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError, Table
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_iceberg import AddColumn, IcebergTableManager
-from floe_iceberg.snapshots import BranchHistory, Loss, RecordedWrite, find_writes
+from floe_iceberg.snapshots import BranchHistory, Loss, RecordedWrite, StagingBranch, find_writes
 from floe_iceberg.transactions import NewTable, publication
 
 ORDERS, STORES, TOTALS = "silver.orders", "silver.stores", "gold.totals"
@@ -266,9 +266,9 @@ def test_discarding_a_run_keeps_what_an_undoing_put_below_a_tag(lake: Lake) -> N
     lake.write("first", ORDERS, one(1))
     lake.write("second", TOTALS, one(2))
     lake.tables.undo("second")
-    lake.tables.open_run_branch(TOTALS, "third", NewTable(lake.tables.load_table(TOTALS).schema()))
-    assert not lake.tables.abandon_run(TOTALS, "second")
-    assert lake.tables.abandon_run(TOTALS, "third")
+    lake.tables.open_branch(TOTALS, StagingBranch.of_run("third"), NewTable(lake.tables.load_table(TOTALS).schema()))
+    assert not lake.tables.abandon_branch(TOTALS, StagingBranch.of_run("second"))
+    assert lake.tables.abandon_branch(TOTALS, StagingBranch.of_run("third"))
     lake.tables.restore_undone("second")
     assert lake.ids(TOTALS) == [2]
 

@@ -22,6 +22,7 @@ __all__ = [
     "Namespace",
     "TableIdentifier",
     "TableSlice",
+    "check_branch_name",
     "check_name",
 ]
 
@@ -29,6 +30,9 @@ _MAX_NAME = 128
 # How many values or parts the text of a slice lists.
 _SHOWN = 5
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+# Iceberg's own branch, and names of refs that Floe gives itself.
+_RESERVED_BRANCH = re.compile(r"(?i)main$|floe[-_]")
+_LIKE_A_TIME = re.compile(r"\d{4}-\d{2}|\d{8}T")
 
 
 def check_name(name: str) -> str:
@@ -41,6 +45,18 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{name!r} is not a valid name: use letters (a-z, A-Z), digits, '_' and '-', not starting with '-'"
+        )
+    return name
+
+
+def check_branch_name(name: str) -> str:
+    """Return the name of a branch of the lake, or raise a ValueError that states what is allowed."""
+    check_name(name)
+    if _RESERVED_BRANCH.match(name):
+        raise ValueError(f"{name!r} is reserved, as are all names that begin with floe; choose another")
+    if name.isdecimal() or _LIKE_A_TIME.match(name):
+        raise ValueError(
+            f"{name!r} reads like the id of a snapshot, or a time: choose a name with a letter, such as pr-{name}"
         )
     return name
 

@@ -50,7 +50,7 @@ def create_definitions(
         resources: Additional resources, or replacements of `io_manager` and `lake`.
         atomic: Groups of assets whose tables are published in one commit when all of a group have succeeded. Assets
             that are given instead of a group are one group, `atomic_run`. By default as `pipeline.publish` in
-            floe.yaml says.
+            floe.yaml says. On a branch of the lake there are no groups: it is published as a whole.
         enforcer: Validates the retention of each table. By default the floor in floe.yaml.
         others: Other arguments of `Definitions`. By default the executor runs all steps in one process, with one Spark.
 
@@ -85,12 +85,16 @@ def create_definitions(
     if declared:
         others["asset_checks"] = [*(others.get("asset_checks") or ()), *declared]
     stored = list(stored_assets(listed, artifacts, everything))
-    groups = groups_of(
-        atomic,
-        {one.spec.key: one.options.branch or one.manager.branch or MAIN_BRANCH for one in stored},
-        publish=artifacts.pipeline.publish,
-        audited=_audited(listed),
-        checks=[*listed, *(others.get("asset_checks") or ())],
+    groups = (
+        []
+        if artifacts.lake_branch is not None
+        else groups_of(
+            atomic,
+            {one.spec.key: one.options.branch or one.manager.branch or MAIN_BRANCH for one in stored},
+            publish=artifacts.pipeline.publish,
+            audited=_audited(listed),
+            checks=[*listed, *(others.get("asset_checks") or ())],
+        )
     )
     if groups:
         checks = list(others.pop("asset_checks", None) or ())
@@ -118,7 +122,7 @@ def create_iceberg_resources(artifacts: CompiledArtifacts) -> dict[str, Any]:
         >>> materialize([orders], resources=create_iceberg_resources(artifacts)).success
         True
     """
-    lake = LakeResource(project=str(artifacts.root), environment=artifacts.environment)
+    lake = LakeResource(project=str(artifacts.root), environment=artifacts.environment, branch=artifacts.lake_branch)
     return {"io_manager": IcebergIOManager(lake=lake), "lake": lake, "mem_io_manager": mem_io_manager}
 
 

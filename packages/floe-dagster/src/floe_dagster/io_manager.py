@@ -19,10 +19,11 @@ from dagster import (
     ResourceDependency,
 )
 from pydantic import PrivateAttr
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
 from floe_dagster._dagster.names import io_manager_of
@@ -43,6 +44,7 @@ from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.resources import artifacts_of, lake_of
 from floe_dagster.runs import cursors
 from floe_dagster.runs.description import STORAGE_KIND, describe
+from floe_dagster.runs.lake_branch import refuse_branch_tag, refuse_other_history
 from floe_dagster.runs.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.runs.partitions import partition_keys_of
 from floe_dagster.runs.step_inputs import step_inputs
@@ -64,7 +66,7 @@ from floe_iceberg.arguments import choice
 from floe_iceberg.expressions import slice_filter
 from floe_iceberg.reading import refuse_past
 from floe_iceberg.schema import refuse_early_columns, to_iceberg_schema, with_optional_columns
-from floe_iceberg.snapshots import unpublished_by, write_summary
+from floe_iceberg.snapshots import StagingBranch, unpublished_by, write_summary
 from floe_iceberg.transactions import NewTable
 from floe_iceberg.writing import ArrowSource, Target, WriteRequest, WriteResult, source_of
 
@@ -190,6 +192,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         options = output_options(context.definition_metadata, asset, context.config, emitted=context.output_metadata)
         refuse_tags(tags_of(context), asset)
         refuse_atomic_tag(tags_of(context), asset)
+        self._refuse_other_branch(context, asset)
         self._refuse_shared(context, table_of(context.asset_key.path, options, self.naming))
         partitions = _partitions_of(context, options, asset)
         keys = list(context.asset_partition_keys) if partitions is not None else []
@@ -206,6 +209,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             target = None  # the partitioning may have changed
         if current_run() is not None:
             target = Target(self._open_branch(request, data, target, options))
+        request, target = self._lake.tables.on_branch(request, lambda known: self._schema_of(data, known), target)
         if kind is Kind.SPARK:
             result = self._lake.write_request(data, request, target)
         else:
@@ -238,11 +242,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
                 f"--one-by-one, or one_by_one=True on the group)"
             )
         table = tables.find_table(request.identifier) if target is None else target.table
-        known = table.schema() if table is not None else None
-        if isinstance(data, ArrowSource):
-            schema = to_iceberg_schema(data.schema_for(known))
-        else:
-            schema = with_optional_columns(self._lake.compute.schema_of(data))
+        schema = self._schema_of(data, table.schema() if table is not None else None)
         if table is not None:
             if request.check is not None:
                 request.check(table)
@@ -257,7 +257,21 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
                 how='metadata={"floe/early_columns": True}',
             )
         new = NewTable(schema, request.partition_by, request.new_table_properties)
-        return tables.open_run_branch(request.identifier, run.run_id, new, max_age=run.keep)
+        return tables.open_branch(request.identifier, StagingBranch.of_run(run.run_id), new, max_age=run.keep)
+
+    def _schema_of(self, data: Any, known: Schema | None) -> Schema:
+        """The columns of the value, for a table with these columns or for a new one."""
+        if isinstance(data, ArrowSource):
+            return to_iceberg_schema(data.schema_for(known))
+        return with_optional_columns(self._lake.compute.schema_of(data))
+
+    def _refuse_other_branch(self, context: OutputContext, asset: str) -> None:
+        """Refuse a run whose history is kept where that of another branch of the lake is."""
+        branch, step = self._lake.tables.at_branch, step_of(context)
+        name = None if branch is None else branch.name
+        refuse_branch_tag(tags_of(context), name, asset)
+        if step is not None and current_run() is None:
+            refuse_other_history(step.instance, name)
 
     def _report_published(self, context: OutputContext, published: Published) -> None:
         """Report a write that the publish step of an atomic run has moved to main."""
@@ -270,6 +284,12 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     def branch_of(self, options: OutputOptions, asset: str) -> str:
         """The branch that an asset is written to: its own, or that of the atomic run."""
         branch, run = options.branch or self.branch or MAIN_BRANCH, current_run()
+        at_branch = self._lake.tables.at_branch
+        if at_branch is not None and branch != MAIN_BRANCH:
+            raise ConfigurationError(
+                f"asset {asset} is written to branch {branch!r} of its table, and this run writes to branch "
+                f"{at_branch.name!r} of the lake; leave one of them out. Nothing was written"
+            )
         if run is None:
             return branch
         if branch != MAIN_BRANCH:
@@ -332,7 +352,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if step is not None:
             step.set_data_version(context.asset_key, DataVersion(snapshot_id))
         try:
-            if step is not None and current_run() is None:  # the publish step advances those of an atomic run
+            staged = current_run() is not None or self._lake.tables.at_branch is not None
+            if step is not None and not staged:  # the publish step advances those of an atomic run
                 cursors.advance(self._lake.tables, followed(step), asset, result.snapshot)
             described = describe(
                 request,
@@ -367,7 +388,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         sources = followed(step_of(context))
         mode = self.mode_of(options, partitioned=partitions is not None)
         asset = _asset_of(context)
-        branch = self.branch_of(options, asset)
+        branch, at_branch = self.branch_of(options, asset), self._lake.tables.at_branch
+        consuming = branch if at_branch is None else at_branch.name
         return WriteRequest(
             identifier=identifier,
             mode=mode,
@@ -381,9 +403,10 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             properties={**self.table_properties, **options.table_properties},
             evolve=self.schema_evolution_enabled if evolve is None else evolve,
             allow_empty=self.allow_empty if options.allow_empty is None else options.allow_empty,
+            early_columns=bool(options.early_columns),
             check=_checks(
                 self.check_of(identifier, options, partitions, asset=asset, how=how_to_take_over(context)),
-                cursors.refuse_concurrent_consumer(sources, asset, branch) if sources else None,
+                cursors.refuse_concurrent_consumer(sources, asset, consuming) if sources else None,
             ),
             marks=self._owner(asset).marks(take_over=self._takes_over(options)),
             sample_rows=self.preview_rows if options.preview_rows is None else options.preview_rows,
@@ -522,7 +545,8 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         tables, step = self._lake.tables, step_of(context)
         refuse_past({"snapshot_id": options.snapshot_id, "as_of": options.as_of, "ref": options.ref})
         _refuse_some_partitions(context, keys)
-        table = self._loaded_together(context).get(identifier) or tables.load_table(identifier)
+        loaded = self._loaded_together(context).get(identifier) or tables.load_table(identifier)
+        table = tables.as_shown(loaded, identifier)
         branch = _branch_in(table)
         since = cursors.consumed_until(tables, identifier, self._consumer(context), branch=branch)
         follows(step, identifier, since)
@@ -603,10 +627,18 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             asset, table_of(keys[0].path, options, manager.naming), manager.branch_of(options, asset)
         )
 
+    def _is_shown(self, identifier: TableIdentifier) -> bool:
+        """Is there a table, as main or the branch of the lake shows it?"""
+        tables = self._lake.tables
+        table = tables.find_table(identifier)
+        try:
+            return table is not None and unpublished_by(tables.as_shown(table, identifier).properties) is None
+        except TableNotFoundError:
+            return False
+
     def _no_rows(self, kind: Kind, identifier: TableIdentifier, options: InputOptions) -> Any:
         """An empty value with the table's columns; without columns if the table does not exist yet."""
-        table = self._lake.tables.find_table(identifier)
-        if table is None or unpublished_by(table.properties) is not None:
+        if not self._is_shown(identifier):
             return nothing(kind, lambda: self._lake.spark)
         if kind is Kind.SPARK:
             return self._lake.read(identifier, columns=options.columns).limit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import ConfigurableResource, InitResourceContext
 
-from floe_core.config import CompiledArtifacts
+from floe_core.config import BRANCH_VARIABLE, CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_core.plugins import ComputePlugin
 from floe_dagster.assets.arguments import KnownArguments, names_of, refuse_unknown
@@ -29,6 +30,7 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
     Args:
         project: The folder that holds floe.yaml.
         environment: The environment that was compiled. By default none.
+        branch: The branch of the lake to read and write. By default as floe.yaml and FLOE_BRANCH say.
 
     Example:
         >>> from pathlib import Path
@@ -46,6 +48,7 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
 
     project: str
     environment: str | None = None
+    branch: str | None = None
 
     @classmethod
     def configure_at_launch(cls, **given: Any) -> Any:
@@ -59,7 +62,8 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
 
     @property
     def lake(self) -> Lake:
-        return _open(str(Path(self.project).resolve()), self.environment)
+        branch = self.branch or os.environ.get(BRANCH_VARIABLE)
+        return _open(str(Path(self.project).resolve()), self.environment, branch)
 
     @property
     def spark(self) -> SparkSession:
@@ -68,8 +72,8 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
 
 
 @lru_cache(maxsize=8)
-def _open(project: str, environment: str | None) -> Lake:
-    return Lake(CompiledArtifacts.load(Path(project), environment))
+def _open(project: str, environment: str | None, branch: str | None) -> Lake:
+    return Lake(CompiledArtifacts.load(Path(project), environment).on_branch(branch))
 
 
 class _TablesOnly(Lake):

@@ -102,9 +102,15 @@ def opened(stored: AssetInLake, definitions: Definitions, instance: DagsterInsta
             manager=manager,
             tables=lake_of(manager.lake, manager.table_manager).tables,
             table=table_of(stored.spec.key.path, stored.options, manager.naming),
-            branch=stored.options.branch or manager.branch or MAIN_BRANCH,
+            branch=_branch(stored, manager),
             mode=manager.mode_of(stored.options, partitioned=stored.spec.partitions_def is not None),
         )
+
+
+def _branch(stored: AssetInLake, manager: IcebergIOManager) -> str:
+    """The branch of its table that the asset is written to."""
+    at_branch = lake_of(manager.lake, manager.table_manager).tables.at_branch
+    return at_branch.name if at_branch is not None else stored.options.branch or manager.branch or MAIN_BRANCH
 
 
 def _needed(manager: Any, resources: Mapping[str, Any]) -> dict[str, ResourceDefinition]:

@@ -26,7 +26,7 @@ from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.query import QueryResult
 from floe_iceberg.schema import refuse_early_columns, to_iceberg_schema, with_optional_columns
-from floe_iceberg.snapshots import run_branch
+from floe_iceberg.snapshots import StagingBranch, run_branch
 from floe_iceberg.transactions import NewTable
 from floe_iceberg.writing import source_of
 
@@ -109,7 +109,7 @@ class Draft:
                 known, self.identifier, schema, evolve=evolve, allowed=self._early_columns, how="early_columns=True"
             )
         new = NewTable(schema, tuple(partition_by), dict(properties or {}))
-        tables.open_run_branch(self.identifier, self._run_id, new, max_age=self._keep)
+        tables.open_branch(self.identifier, StagingBranch.of_run(self._run_id), new, max_age=self._keep)
         chosen = choice(WriteMode, mode, "mode")
         options = {**options, "mode": chosen, "branch": self.branch, "slice": slice}
         if is_spark:

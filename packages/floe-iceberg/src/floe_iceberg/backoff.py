@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
-__all__ = ["ATTEMPTS", "DOUBTFUL_ATTEMPTS", "delay", "retrying"]
+from floe_core.errors import ConcurrencyConflictError
+
+__all__ = ["ATTEMPTS", "DOUBTFUL_ATTEMPTS", "delay", "is_conflict", "retrying"]
 
 # Attempts at a commit that meets conflicts, on tables that do not set commit.retry.num-retries.
 ATTEMPTS = 20
@@ -22,6 +24,11 @@ _LONGEST_PAUSE_SECONDS = 10.0
 def delay(number: int) -> float:
     """Seconds to wait after this many attempts: exponential, with jitter so that writers do not collide again."""
     return random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (number - 1)))  # noqa: S311
+
+
+def is_conflict(exc: BaseException) -> bool:
+    """Did another writer commit first?"""
+    return isinstance(exc, ConcurrencyConflictError)
 
 
 def retrying(attempts: int, may_pass: Callable[[BaseException], bool]) -> Retrying:

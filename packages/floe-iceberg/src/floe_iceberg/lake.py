@@ -15,6 +15,7 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.audit import Draft, audited
+from floe_iceberg.branches import Branches
 from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
 from floe_iceberg.heads import Heads, TableHead
 from floe_iceberg.manager import IcebergTableManager
@@ -100,7 +101,15 @@ class Lake:
         """The control plane: the manager of the tables, without a JVM. It is opened on first use."""
         tables = IcebergTableManager.open(self.artifacts)
         tables.lake = self
+        name = self.artifacts.lake_branch
+        if name is not None:
+            tables.at_branch = Branches(tables, self.artifacts.maintenance.branches).open(name)
         return tables
+
+    @property
+    def branches(self) -> Branches:
+        """The branches of the lake: several tables written aside, and published together."""
+        return Branches(self.tables, self.artifacts.maintenance.branches)
 
     @property
     def compute(self) -> ComputePlugin:
@@ -159,7 +168,8 @@ class Lake:
             (3, 2)
         """
         loaded = self.tables.load_at_once(identifiers)
-        return Heads({name: TableHead(name, table, self.read) for name, table in loaded.items()})
+        shown = {name: self.tables.as_shown(table, name) for name, table in loaded.items()}
+        return Heads({name: TableHead(name, table, self.read) for name, table in shown.items()})
 
     def sql(self, query: str, *, engine: Literal["duckdb", "spark"] = "duckdb") -> QueryResult:
         """Run a query on the tables; its rows are computed while the result is read.
@@ -251,6 +261,7 @@ class Lake:
     def _checked(self, identifier: TableIdentifier, revision: Revision | None) -> CheckedRows:
         table = self.tables.load_table(identifier)
         if revision is None:
+            table = self.tables.as_shown(table, identifier)
             refuse_unpublished(table, identifier)
             head = table.current_snapshot()
             return CheckedRows(identifier, table, None if head is None else head.snapshot_id)

@@ -24,7 +24,6 @@ from pyiceberg.typedef import Identifier
 
 from floe_core.config import CompiledArtifacts
 from floe_core.errors import (
-    ConcurrencyConflictError,
     ConfigurationError,
     FloeStorageError,
     NamespaceNotFoundError,
@@ -51,7 +50,8 @@ from floe_iceberg.arguments import (
     namespace_of,
     property_texts,
 )
-from floe_iceberg.backoff import ATTEMPTS, retrying
+from floe_iceberg.backoff import ATTEMPTS, is_conflict, retrying
+from floe_iceberg.branches.tables import BranchedTables
 from floe_iceberg.catalog_rows import RowName
 from floe_iceberg.catalogs.foreign_tables import refuse_location_provider
 from floe_iceberg.catalogs.locations import (
@@ -87,7 +87,7 @@ from floe_iceberg.snapshots import refs
 from floe_iceberg.snapshots.snapshots import find_writes, snapshot_info, write_summary
 from floe_iceberg.snapshots.timestamps import REPAIRED_AT, now_ms, refuse_disorder
 from floe_iceberg.transactions.operations import TableTransactions
-from floe_iceberg.writing.arrow_source import ArrowData
+from floe_iceberg.writing.arrow_source import ArrowData, source_of
 from floe_iceberg.writing.arrow_writes import write
 from floe_iceberg.writing.request import Target, WriteRequest, WriteResult, write_operation
 
@@ -143,7 +143,7 @@ class IcebergTableManagerConfig(BaseModel):
         return {**DEFAULT_PROPERTIES, **given}
 
 
-class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransactions):
+class IcebergTableManager(TableInspection, TableTransactions, BranchedTables, PhysicalMaintenance):
     """The tables of one catalog: create, write, read, evolve and maintain them.
 
     `open` creates a manager from a compiled project. Only maintenance of files, such as compaction, starts a JVM.
@@ -506,6 +506,9 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             data: The rows, as in `write_data`.
             target: The table as the caller has just loaded it. Only a second attempt loads it again.
         """
+        if self.at_branch is not None:
+            source = data = source_of(data)
+            request, target = self.on_branch(request, lambda known: to_iceberg_schema(source.schema_for(known)), target)
         with write_operation(request, "arrow") as op, translated(request.mode.value, request.identifier):
             result = write(self, request, data, op, target)
             op.event("committed")
@@ -524,6 +527,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             to: The new name. Its namespace is created if it does not exist.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("rename a table")
         to = identifier_of(to)
         with operation("iceberg.rename_table", table=str(identifier), to=str(to)):
             table = self.load_table(identifier)  # before a namespace is created for a table that does not exist
@@ -551,6 +555,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             metadata_location: The address of its newest metadata file.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("register a table")
         with operation("iceberg.register_table", table=str(identifier), metadata_location=shown(metadata_location)):
             try:
                 with translated("register_table", identifier):
@@ -658,6 +663,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             The referenced files that were not deleted, each with the reason.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("drop a table")
         with operation("iceberg.drop_table", table=str(identifier), purge=purge) as op:
             if not purge:
                 self._drop(identifier, expected_metadata)
@@ -756,6 +762,8 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             table = self.load_table(identifier) if table is None else table
             if check is not None:
                 check(table)
+            if snapshot_id is None and as_of is None and ref is None:
+                table = self.as_shown(table, identifier)
             return scan(
                 table,
                 identifier,
@@ -794,7 +802,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             translated("scan_changes", identifier),
         ):
             return scan_appends(
-                self.load_table(identifier),
+                self.as_shown(self.load_table(identifier), identifier),
                 identifier,
                 since=since,
                 until=until,
@@ -966,6 +974,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             remove: Remove the branch in the same commit.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("publish a branch of a table")
         with self._changing("fast_forward", identifier, ref=branch) as table:
             refs.fast_forward(table, identifier, branch, remove=remove)
 
@@ -980,6 +989,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             expected_head: The head that `plan_rollback` showed. Another head is a conflict. By default any.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("roll a table back")
         with self._changing("rollback", identifier, snapshot_id=snapshot_id) as table:
             refs.move_main(table, identifier, snapshot_id, expected=expected_head)
 
@@ -993,6 +1003,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             snapshot_id: A snapshot that descends from main's head.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("restore a snapshot")
         with self._changing("restore", identifier, snapshot_id=snapshot_id) as table:
             refs.move_main_forward(table, identifier, snapshot_id)
 
@@ -1004,6 +1015,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             moment: The time, with a time zone.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("roll a table back")
         with self._changing("rollback", identifier, timestamp=moment) as table:
             refs.move_main(table, identifier, refs.snapshot_at(table, identifier, moment).snapshot_id)
 
@@ -1027,7 +1039,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
                     raise replaced(identifier)
                 return apply(table)
 
-        return retrying(ATTEMPTS, lambda exc: _is_conflict(exc) and len(seen) == 1)(attempt)
+        return retrying(ATTEMPTS, lambda exc: is_conflict(exc) and len(seen) == 1)(attempt)
 
     def evolve_schema(
         self, identifier: TableName, *changes: ColumnChange, allow_incompatible_changes: bool = False
@@ -1040,6 +1052,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             allow_incompatible_changes: Allow DropColumn and MakeRequired.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("change the columns of a table")
 
         def evolve(table: Table) -> Schema:
             return apply_changes(table, identifier, changes, allow_incompatible_changes=allow_incompatible_changes)
@@ -1058,7 +1071,7 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
             evolve: If False, a schema that needs a change is an error.
         """
         identifier = identifier_of(identifier)
-        for attempt in retrying(ATTEMPTS, _is_conflict):
+        for attempt in retrying(ATTEMPTS, is_conflict):
             with attempt:
                 current = table if table and attempt.retry_state.attempt_number == 1 else self.load_table(identifier)
                 # After a conflict, plan against the new schema: the other writer may have added the column.
@@ -1080,11 +1093,8 @@ class IcebergTableManager(PhysicalMaintenance, TableInspection, TableTransaction
                 transform sets one.
         """
         identifier = identifier_of(identifier)
-        for attempt in retrying(ATTEMPTS, _is_conflict):
+        self.refuse_on_branch("change the partitioning of a table")
+        for attempt in retrying(ATTEMPTS, is_conflict):
             with attempt, self._changing("evolve_partitions", identifier, partition_by=partition_by) as table:
                 spec = replace_spec(table, identifier, partition_by)
         return spec
-
-
-def _is_conflict(exc: BaseException) -> bool:
-    return isinstance(exc, ConcurrencyConflictError)

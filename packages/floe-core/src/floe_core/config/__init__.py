@@ -23,6 +23,7 @@ from floe_core.config.references import is_reference, resolve_model, uri_passwor
 from floe_core.config.rest_properties import header_properties
 from floe_core.config.settings import duration_text
 from floe_core.config.spec import (
+    BRANCH_VARIABLE,
     PUBLISH_VARIABLE,
     ClientCredentials,
     LocalStorageConfig,
@@ -40,6 +41,7 @@ from floe_core.config.spec import (
 )
 
 __all__ = [
+    "BRANCH_VARIABLE",
     "CATALOG_NAME",
     "PUBLISH_VARIABLE",
     "AcceptedValues",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 from pydantic import PrivateAttr, ValidationError
 
 from floe_core.config.references import protect_references
-from floe_core.config.spec import FloeSpec
+from floe_core.config.spec import BRANCH_VARIABLE, MAIN, FloeSpec
 from floe_core.disk import writing
 from floe_core.errors import ConfigurationError
 from floe_core.security.private_files import create_private, make_folder, narrow
@@ -44,6 +45,7 @@ class CompiledArtifacts(FloeSpec):
         name: The name of the project.
         version: The version of the project.
         protected: Destructive commands need `--yes`.
+        branch: The branch of the lake that floe.yaml names, or None.
         catalog: The catalog.
         storage: Where the files of tables are.
         spark: The Spark session.
@@ -71,6 +73,8 @@ class CompiledArtifacts(FloeSpec):
     source_sha256: str
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
+    # It overrides `branch` in this process, and is not part of the contract.
+    _branch: str | None = PrivateAttr(default=None)
 
     @property
     def root(self) -> Path:
@@ -80,6 +84,18 @@ class CompiledArtifacts(FloeSpec):
         """The same contract for a project in this folder."""
         artifacts = self.model_copy()
         artifacts._root = root.resolve()  # noqa: SLF001 - of the same class
+        return artifacts
+
+    @property
+    def lake_branch(self) -> str | None:
+        """The branch of the lake that is read and written; None for main."""
+        name = self._branch or self.branch
+        return None if name == MAIN else name
+
+    def on_branch(self, name: str | None) -> CompiledArtifacts:
+        """The same contract on a branch of the lake; `main` means no branch, None leaves it as it is."""
+        artifacts = self.model_copy()
+        artifacts._branch = name or self._branch  # noqa: SLF001 - of the same class
         return artifacts
 
     def protect_secrets(self) -> None:
@@ -117,7 +133,10 @@ class CompiledArtifacts(FloeSpec):
 
     @classmethod
     def load(cls, root: Path, environment: str | None = None) -> CompiledArtifacts:
-        """Read the contract of a project; a contract of a newer Floe is refused."""
+        """Read the contract of a project; a contract of a newer Floe is refused.
+
+        The environment variable FLOE_BRANCH overrides its branch of the lake.
+        """
         path = contract_path(root, environment)
         option = f" --env {environment}" if environment else ""
         try:
@@ -126,7 +145,7 @@ class CompiledArtifacts(FloeSpec):
             raise unreadable_contract(path) from exc
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
             raise ConfigurationError(f"{path} not found; create it with: floe compile{option}") from exc
-        return cls._parse(path, content).at(root)
+        return cls._parse(path, content).at(root).on_branch(os.environ.get(BRANCH_VARIABLE))
 
     @classmethod
     def _parse(cls, path: Path, content: bytes) -> CompiledArtifacts:

@@ -122,6 +122,10 @@ class MaintenanceConfig(MaintenancePolicy):
     longest_job: Duration = Field(
         default=timedelta(hours=12), description="how long a write may take; until its commit its files look orphaned"
     )
+    branches: Age = Field(
+        default=timedelta(days=14),
+        description="how long a branch of the lake is kept after its last use; maintenance then discards it",
+    )
     floor: RetentionFloor = RetentionFloor()
     namespaces: dict[str, MaintenancePolicy] = Field(default_factory=dict, description="overrides by namespace")
 

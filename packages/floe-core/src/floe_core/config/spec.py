@@ -23,7 +23,7 @@ from floe_core.config.postgres_address import is_postgres, postgres_problem
 from floe_core.config.references import is_reference
 from floe_core.config.rest_properties import rest_property_problem
 from floe_core.config.settings import Secret, Settings, Shown, Size, Text
-from floe_core.identifiers import Name
+from floe_core.identifiers import Name, check_branch_name
 from floe_core.security.plain_transport import plain_http_problem, plain_spark_problem
 
 __all__ = [
@@ -358,6 +358,9 @@ Publish = Literal["asset", "run", "one-by-one"]
 
 # The environment variable that overrides `pipeline.publish`; `floe run --atomic` sets it.
 PUBLISH_VARIABLE = "FLOE_PUBLISH"
+# The environment variable that overrides `branch`; `floe run --branch` sets it. `main` means no branch.
+BRANCH_VARIABLE = "FLOE_BRANCH"
+MAIN = "main"
 
 
 class PipelineConfig(Settings):
@@ -384,12 +387,19 @@ class ObservabilityConfig(_Reachable):
         return self
 
 
+def _check_branch(name: str) -> str:
+    return name if name == MAIN else check_branch_name(name)
+
+
 class FloeSpec(Settings):
     """floe.yaml with the overlay of one environment applied."""
 
     name: Name
     version: str = "0.1.0"
     protected: bool = Field(default=False, description="destructive commands need --yes")
+    branch: Annotated[str, AfterValidator(_check_branch)] | None = Field(
+        default=None, description="the branch of the lake that this environment reads and writes; by default main"
+    )
     catalog: Catalog = SqlCatalogConfig()
     storage: Storage = LocalStorageConfig()
     spark: SparkConfig = SparkConfig()

@@ -16,7 +16,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from floe_core.errors import ConcurrencyConflictError, ConfigurationError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import SnapshotInfo
 from floe_iceberg import IcebergTableManager
@@ -59,12 +59,16 @@ def consumed_until(
     table = tables.find_table(consumer.table)
     if table is None:
         return None
+    try:
+        table = tables.as_shown(table, consumer.table)
+    except TableNotFoundError:
+        return None  # the branch of the lake does not have it
     consumed, is_complete = _in_history(table, source, consumer.branch)
     if consumed is None and not is_complete:
         ref = tables.load_table(source).metadata.refs.get(cursor_tag(consumer.asset))
         consumed = ref.snapshot_id if ref is not None else None
     if consumed is not None:
-        _refuse_gaps(tables.load_table(source), source, consumed, consumer.asset, branch)
+        _refuse_gaps(tables.as_shown(tables.load_table(source), source), source, consumed, consumer.asset, branch)
     return consumed
 
 

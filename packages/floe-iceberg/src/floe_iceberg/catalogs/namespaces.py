@@ -28,12 +28,15 @@ from floe_core.models import NamespaceInfo
 from floe_core.observability import operation, warn
 from floe_core.plugins import CatalogPlugin
 from floe_iceberg._pyiceberg.sql_catalog import holds_views
+from floe_iceberg.catalogs.branch_records import BRANCHES
 from floe_iceberg.errors import translated
 
 __all__ = ["JOURNAL", "Namespaces"]
 
 # The prefix of namespaces that record publications of several tables: they have no tables, and are not listed.
 JOURNAL = "floe_journal_"
+# Those and the records of branches of the lake.
+_RECORDS = (JOURNAL, BRANCHES)
 
 _SHOWN = 5
 # The placeholder by which a SQL catalog stores a namespace without properties; both engines recognize it.
@@ -280,7 +283,7 @@ class Namespaces:
         with translated("list_namespaces", parent or self._catalog.name, namespace=True):
             children = {name for name in self._listed(levels) if len(name) == len(levels) + 1}
         if parent is None:
-            children = {name for name in children if not name[0].startswith(JOURNAL)}
+            children = {name for name in children if not name[0].startswith(_RECORDS)}
         return [namespace for namespace in map(_usable, children) if namespace is not None]
 
     def _with_descendants(self, namespaces: Iterable[Namespace]) -> Iterator[Namespace]:

@@ -16,7 +16,10 @@ from floe_core.plugins import ComputePlugin, create_compute_plugin, start
 from floe_iceberg.arguments import TableName, choice, identifier_of, names_of
 from floe_iceberg.errors import translated
 from floe_iceberg.maintenance.leases import Tables, leased, release
+from floe_iceberg.maintenance.pins import Tables as Tagging
+from floe_iceberg.maintenance.pins import keep_pinned
 from floe_iceberg.reading.damage import check_listed
+from floe_iceberg.snapshots import LakeBranch
 
 if TYPE_CHECKING:
     from floe_iceberg.lake import Lake
@@ -26,12 +29,15 @@ __all__ = ["PhysicalMaintenance"]
 _KEEP = "history.expire.min-snapshots-to-keep"
 
 
-class PhysicalMaintenance(Tables, Protocol):
+class PhysicalMaintenance(Tables, Tagging, Protocol):
     """Operations of a manager on files. They run one at a time per table, without a check against the policy."""
 
     compute: ComputePlugin | None = None
     lake: Lake | None = None  # the lake that opened the tables
     artifacts: CompiledArtifacts | None = None
+
+    def lake_branches(self) -> list[LakeBranch]:
+        """The branches of the lake."""
 
     def expire_snapshots(
         self,
@@ -59,6 +65,7 @@ class PhysicalMaintenance(Tables, Protocol):
             if keep_last is None:
                 configured = self.load_table(identifier).properties.get(_KEEP, "1")
                 keep_last = int(configured) if configured.isdecimal() and int(configured) > 0 else 1
+            keep_pinned(self, identifier, self.lake_branches())
             return compute.expire_snapshots(identifier, older_than=moment, keep_last=keep_last)
 
     def compact_table(

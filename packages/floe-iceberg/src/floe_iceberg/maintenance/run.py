@@ -19,11 +19,13 @@ from floe_core.security import redact
 from floe_iceberg.files.other_tables import Neighbours
 from floe_iceberg.maintenance.health import LAST_MAINTENANCE, TableFacts, cutoff_ms
 from floe_iceberg.maintenance.leases import LeaseHeldError, leased, refuse_held
+from floe_iceberg.maintenance.pins import keep_pinned
 from floe_iceberg.maintenance.plan import PlannedStep, TablePlan, plan_table, table_policy
 from floe_iceberg.maintenance.retention import of_ms
 
 if TYPE_CHECKING:
     from floe_iceberg.lake import Lake
+    from floe_iceberg.snapshots import LakeBranch
 
 __all__ = ["Maintenance", "Outcome", "Progress", "TableOutcome"]
 
@@ -132,6 +134,14 @@ class Maintenance:
     @cached_property
     def _neighbours(self) -> Neighbours:
         return self._lake.tables.neighbours()
+
+    @cached_property
+    def _branches(self) -> Sequence[LakeBranch]:
+        return self._lake.tables.lake_branches()
+
+    def discard_branches(self) -> Sequence[str]:
+        """Discard the branches of the lake that were not used for as long as the policy says; returns their names."""
+        return self._lake.branches.discard_unused(self._now())
 
     def tables(
         self, names: Sequence[TableIdentifier] = (), namespaces: Sequence[Namespace] = ()
@@ -331,6 +341,7 @@ class Maintenance:
         if step is Step.EXPIRE:
             cutoff = of_ms(cutoff_ms(table, policy, self._now()))
             keep_last = policy.expire.keep_last
+            keep_pinned(self._lake.tables, identifier, self._branches)
             return compute.expire_snapshots(
                 identifier, older_than=cutoff, keep_last=keep_last, neighbours=self._neighbours
             )

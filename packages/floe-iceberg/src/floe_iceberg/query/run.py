@@ -72,14 +72,18 @@ def _in_compute_plugin(lake: _Lake, text: str) -> QueryResult:
 
     query = parse(text, "spark")
     found = find_tables(lake.tables, query, metadata_tables=True)
-    rewritten = rewrite(
-        query.plain,
-        [
-            Replacement(use.travel.start, use.travel.end, f"VERSION AS OF {table.snapshot_id}")
+    places = [
+        Replacement(use.travel.start, use.travel.end, f"VERSION AS OF {table.snapshot_id}")
+        for use, table in zip(query.tables, found, strict=True)
+        if use.travel is not None
+    ]
+    if lake.tables.at_branch is not None:  # Spark knows nothing of branches of the lake
+        places += [
+            Replacement(use.end, use.end, f" VERSION AS OF {table.read_snapshot_id}")
             for use, table in zip(query.tables, found, strict=True)
-            if use.travel is not None
-        ],
-    )
+            if use.travel is None and table.read_snapshot_id is not None
+        ]
+    rewritten = rewrite(query.plain, sorted(places, key=lambda place: place.start))
     tables = [(table.identifier, table.table, table.read_snapshot_id) for table in found]
     try:
         result: QueryResult = lake.compute.query(rewritten.text, tables)

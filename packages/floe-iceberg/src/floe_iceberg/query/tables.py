@@ -42,6 +42,8 @@ class Tables(Protocol):
 
     def similar_tables(self, name: str) -> list[str]: ...
 
+    def as_shown(self, table: Table, identifier: TableIdentifier) -> Table: ...
+
 
 @dataclass(frozen=True)
 class FoundTable:
@@ -90,7 +92,7 @@ def find_tables(tables: Tables, query: ParsedQuery, *, metadata_tables: bool = F
     together = tables.load_at_once(list(loaded), known=loaded) if len(loaded) > 1 else loaded
     found = []
     for use, identifier in named:
-        table = together[identifier]
+        table = together[identifier] if use.travel is not None else tables.as_shown(together[identifier], identifier)
         snapshot_id = None if use.travel is None else _snapshot_id(query.text, table, identifier, use.travel)
         found.append(FoundTable(identifier, table, snapshot_id))
     return found

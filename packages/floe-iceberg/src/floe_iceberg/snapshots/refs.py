@@ -40,6 +40,7 @@ __all__ = [
     "discard",
     "fast_forward",
     "find_snapshot",
+    "is_branch",
     "known_snapshot",
     "moment_of",
     "move_main",
@@ -77,6 +78,12 @@ Revision = int | str | datetime
 def staging_branch(now: float) -> str:
     """A new name for a staging branch; it contains the start time of the write."""
     return f"floe_{int(now):x}_{uuid.uuid4().hex[:12]}"
+
+
+def is_branch(table: Table, name: str) -> bool:
+    """Does the table have a branch of this name?"""
+    ref = table.metadata.refs.get(name)
+    return ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH
 
 
 def staged_since(table: Table) -> list[datetime]:

@@ -20,8 +20,10 @@ __all__ = [
     "DATA_ROWS",
     "FOLLOWED",
     "INPUTS",
+    "MODE",
     "PARTITION",
     "RUN_ID",
+    "SLICE",
     "UNDOES",
     "UPSERTS",
     "WRITE_ID",
@@ -49,6 +51,9 @@ FOLLOWED = "floe.input-since"
 CREATES = "floe.creates-table"
 # Said by an upsert: it finds rows by key, wherever they are.
 UPSERTS = "floe.upserts"
+# How a write to a branch treats existing rows, and the slice that it replaces: they decide what it conflicts with.
+MODE = "floe.mode"
+SLICE = "floe.slice"
 # The snapshots of the same history whose writes this one takes back.
 UNDOES = "floe.undoes"
 # The number of rows in the data of a write, if its snapshot also contains rewritten rows.
@@ -56,7 +61,7 @@ DATA_ROWS = "floe.data-records"
 _VERSION = "floe.version"
 # Keys of a summary that are reserved by Iceberg or Floe.
 _TAKEN = re.compile(
-    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{DATA_ROWS}|{UNDOES}|{_VERSION})$"
+    rf"(?i)(operation|changed-partition-count|partition-summaries-included|{WRITE_ID}|{DATA_ROWS}|{UNDOES}|{MODE}|{SLICE}|{_VERSION})$"
     r"|(added|deleted|removed|total)-|partitions\."
 )
 

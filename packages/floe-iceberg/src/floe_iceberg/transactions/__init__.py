@@ -2,9 +2,10 @@
 
 from floe_iceberg.transactions.loading import load_at_once, load_each
 from floe_iceberg.transactions.moves import HeadAssertion, HeadMove, head_of
+from floe_iceberg.transactions.moves import State as MoveState
 from floe_iceberg.transactions.publication import Isolation, publish, recover
-from floe_iceberg.transactions.replay import REPLAYED
-from floe_iceberg.transactions.run_branches import NewTable
+from floe_iceberg.transactions.replay import REPLAYED, Replay, branch_start, plan_replay
+from floe_iceberg.transactions.run_branches import NewTable, is_only_of
 from floe_iceberg.transactions.undo_plan import LaterWrite, RestoredTable, UndoPlan
 from floe_iceberg.transactions.undone import undone_runs
 
@@ -14,12 +15,17 @@ __all__ = [
     "HeadMove",
     "Isolation",
     "LaterWrite",
+    "MoveState",
     "NewTable",
+    "Replay",
     "RestoredTable",
     "UndoPlan",
+    "branch_start",
     "head_of",
+    "is_only_of",
     "load_at_once",
     "load_each",
+    "plan_replay",
     "publish",
     "recover",
     "undone_runs",

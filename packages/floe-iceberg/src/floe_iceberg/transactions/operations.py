@@ -16,7 +16,7 @@ from floe_core.models import SnapshotInfo, WriteMode
 from floe_core.observability import operation
 from floe_iceberg.arguments import TableName, check_snapshot_id, identifier_of
 from floe_iceberg.errors import translated
-from floe_iceberg.snapshots import ancestors_of, snapshot_info, unpublished_by
+from floe_iceberg.snapshots import StagingBranch, ancestors_of, snapshot_info, unpublished_by
 from floe_iceberg.transactions.loading import load_at_once, load_each
 from floe_iceberg.transactions.moves import HeadAssertion, HeadMove
 from floe_iceberg.transactions.publication import Isolation, publish, recover, refusal
@@ -119,29 +119,50 @@ class TableTransactions(Protocol):
         heads = {name: table.current_snapshot() for name, table in published.items()}
         return {name: snapshot_info(head) for name, head in heads.items() if head is not None}
 
+    def moves_of(self, tables: Mapping[TableIdentifier, Table], branch: str) -> list[HeadMove]:
+        """The moves of main that publish a branch of these tables, as loaded; a conflict if a local lake was moved.
+
+        Args:
+            tables: The tables.
+            branch: The branch.
+        """
+        for name, table in tables.items():
+            self.refuse_moved(table, name)
+        return [_move(name, table, branch) for name, table in tables.items()]
+
     @property
     def refuses_many_tables(self) -> str | None:
         """Why this catalog cannot commit several tables at once; None if it can."""
         return refusal(self._catalog)
 
-    def open_run_branch(
-        self: _Manager, identifier: TableName, run_id: str, new: NewTable, *, max_age: timedelta | None = None
+    def open_branch(
+        self: _Manager,
+        identifier: TableName,
+        staging: StagingBranch,
+        new: NewTable,
+        *,
+        max_age: timedelta | None = None,
     ) -> Table:
-        """The table with the branch of an atomic run, which begins at main's head.
+        """The table with a staging branch, which begins at main's head unless it says otherwise.
 
         A table that does not exist is created with one empty snapshot, and marked as unpublished until the branch is
         published: Floe treats it as absent, other engines see an empty table.
 
         Args:
             identifier: The table.
-            run_id: The run.
+            staging: The branch.
             new: What the table is created with.
             max_age: The age at which expiry removes the branch. By default as set for the table, or never.
         """
-        return open_branch(self, identifier_of(identifier), run_id, new, max_age=max_age)
+        return open_branch(self, identifier_of(identifier), staging, new, max_age=max_age)
 
     def replay_branch(
-        self: _Undoing, identifier: TableName, branch: str, *, mode: WriteMode, within: TableSlice | None = None
+        self: _Undoing,
+        identifier: TableName,
+        branch: str,
+        *,
+        mode: WriteMode | None = None,
+        within: TableSlice | None = None,
     ) -> Table:
         """Repeat the commits of a branch on top of main, which has moved since the branch began.
 
@@ -151,8 +172,8 @@ class TableTransactions(Protocol):
         Args:
             identifier: The table.
             branch: The branch.
-            mode: How its rows were written; appends meet no conflict.
-            within: The rows that they replace. By default the whole table.
+            mode: How its rows were written; appends meet no conflict. By default as its snapshots say.
+            within: With `mode`: the rows that they replace. By default the whole table.
 
         Example:
             >>> _ = tables.write_data("bronze.orders", pa.table({"id": [1]}), mode="append")
@@ -167,16 +188,16 @@ class TableTransactions(Protocol):
         """
         return replay(self, identifier_of(identifier), branch, mode=mode, within=within)
 
-    def abandon_run(self: _Manager, identifier: TableName, run_id: str) -> bool:
-        """Remove the branch of an atomic run, and drop the table if only this run wrote to it.
+    def abandon_branch(self: _Manager, identifier: TableName, staging: StagingBranch) -> bool:
+        """Remove a staging branch, and drop the table if it was created for it and has nothing else.
 
         Returns whether there was anything to remove.
 
         Args:
             identifier: The table.
-            run_id: The run.
+            staging: The branch.
         """
-        return abandon(self, identifier_of(identifier), run_id)
+        return abandon(self, identifier_of(identifier), staging)
 
     def plan_undo(
         self: _Undoing,

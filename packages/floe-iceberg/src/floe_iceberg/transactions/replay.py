@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, Or
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from floe_core.errors import ConcurrencyConflictError, FloeError
 from floe_core.identifiers import TableIdentifier, TableSlice
@@ -23,11 +25,22 @@ from floe_iceberg._pyiceberg.tables import SingleAttemptTransaction, stage_updat
 from floe_iceberg.errors import translated
 from floe_iceberg.expressions import slice_filter
 from floe_iceberg.schema import fits_schema
-from floe_iceberg.snapshots import ancestors_of, now_ms, refs, summary_of
+from floe_iceberg.snapshots import (
+    ASSET,
+    FOLLOWED,
+    MODE,
+    PARTITION,
+    SLICE,
+    ancestors_of,
+    inputs_of,
+    now_ms,
+    refs,
+    summary_of,
+)
 from floe_iceberg.transactions.file_changes import FileChanges, changes_of
 from floe_iceberg.transactions.moves import head_of
 
-__all__ = ["REPLAYED", "replay"]
+__all__ = ["REPLAYED", "Replay", "branch_start", "plan_replay", "replay"]
 
 # In the summary of a repeated commit: the snapshot that it repeats. Its checks did not see what is below it now.
 REPLAYED = "floe.replayed"
@@ -36,6 +49,7 @@ REPLAYED = "floe.replayed"
 _STAGED_FOR = timedelta(days=1)
 
 _Result = TypeVar("_Result")
+Commits = tuple[tuple[Snapshot, FileChanges], ...]
 
 
 class Tables(Protocol):
@@ -51,7 +65,12 @@ class Tables(Protocol):
 
 
 def replay(
-    tables: Tables, identifier: TableIdentifier, branch: str, *, mode: WriteMode, within: TableSlice | None
+    tables: Tables,
+    identifier: TableIdentifier,
+    branch: str,
+    *,
+    mode: WriteMode | None = None,
+    within: TableSlice | None = None,
 ) -> Table:
     """Repeat the commits of a branch on top of main, and let the branch be there; returns the table.
 
@@ -62,34 +81,84 @@ def replay(
         tables: The manager of the table.
         identifier: The table.
         branch: The branch.
-        mode: How its rows were written.
-        within: The rows that they replace. None is the whole table.
+        mode: How its rows were written. By default as its snapshots say.
+        within: With `mode`: the rows that they replace. None is the whole table.
     """
     with operation("iceberg.replay", table=str(identifier), branch=branch), translated("replay", identifier):
         table = tables.load_table(identifier)
-        written, start = _written(table, identifier, branch)
+        planned = plan_replay(table, branch, mode=mode, within=within)
+        if planned.conflict is not None:
+            raise ConcurrencyConflictError(
+                f"'{identifier}' cannot be published on top of the commits of others: {planned.conflict}; nothing was "
+                f"published: run it again"
+            )
         head = head_of(table.metadata)
-        if head is None or not written or head == start:
+        if head is None or not planned.is_needed:
             return table
-        changes = [changes_of(snapshot, table.io) for snapshot in written]
-        _refuse_other_layout(table, identifier, written, changes)
-        if mode is not WriteMode.APPEND or any(change.removed for change in changes):
-            _refuse_changed_rows(table, identifier, (start, head), within)
         staged = f"floe-replay-{uuid.uuid4().hex[:12]}"
         snapshot = table.snapshot_by_id(head)
         age = timedelta(milliseconds=max(0, now_ms() - snapshot.timestamp_ms) if snapshot is not None else 0)
         tables.create_branch(identifier, staged, snapshot_id=head, max_ref_age=age + _STAGED_FOR)
         try:
-            for one, change in zip(written, changes, strict=True):
+            for one, change in planned.commits:
                 _retried(lambda one=one, change=change: _repeat(tables.load_table(identifier), staged, one, change))  # type: ignore[misc]
-            return _retried(lambda: _move(tables.load_table(identifier), branch, staged, written[-1].snapshot_id))
+            last = planned.commits[-1][0].snapshot_id
+            return _retried(lambda: _move(tables.load_table(identifier), branch, staged, last))
         except BaseException:
             with suppress(FloeError):  # it was moved, or stays until it expires
                 tables.remove_branch(identifier, staged)
             raise
 
 
-def _written(table: Table, identifier: TableIdentifier, branch: str) -> tuple[list[Snapshot], int]:
+@dataclass(frozen=True)
+class Replay:
+    """What a replay repeats: the commits of the branch, oldest first.
+
+    Attributes:
+        commits: Each snapshot that only the branch has, and the files that it changed.
+        is_needed: Whether main has moved since the branch began.
+        conflict: Why they cannot be repeated; None if they can.
+    """
+
+    commits: tuple[tuple[Snapshot, FileChanges], ...]
+    is_needed: bool
+    conflict: str | None
+
+
+def plan_replay(
+    table: Table, branch: str, *, mode: WriteMode | None = None, within: TableSlice | None = None
+) -> Replay:
+    """What replaying a branch would repeat, and what stands against it; nothing is changed.
+
+    Args:
+        table: The table, just loaded.
+        branch: The branch.
+        mode: How its rows were written. By default as its snapshots say.
+        within: With `mode`: the rows that they replace. None is the whole table.
+    """
+    written, start = _written(table, branch)
+    if start is None:
+        return Replay((), True, f"branch {branch!r} was removed, or main was rolled back to before it began")
+    head = head_of(table.metadata)
+    if head is None or not written or head == start:
+        return Replay((), False, None)
+    commits = tuple((snapshot, changes_of(snapshot, table.io)) for snapshot in written)
+    conflict = _other_layout(table, commits)
+    if conflict is None and mode is None:
+        conflict = _twice(table, start, [snapshot for snapshot, _ in commits])
+    if conflict is None:
+        replaced = _replaced(table, commits) if mode is None else _as_told(table, commits, mode, within)
+        if replaced != AlwaysFalse() and _has_changed(table, start, head, replaced):
+            conflict = "another writer changed the same rows"
+    return Replay(commits, True, conflict)
+
+
+def branch_start(table: Table, branch: str) -> int | None:
+    """The snapshot of main at which a branch begins; None if main was rolled back to before it."""
+    return _written(table, branch)[1]
+
+
+def _written(table: Table, branch: str) -> tuple[list[Snapshot], int | None]:
     """The snapshots that only the branch has, oldest first, and the one of main at which it began."""
     mains = {snapshot.snapshot_id for snapshot in ancestors_of(table.current_snapshot(), table.metadata)}
     once = {entry.snapshot_id for entry in table.metadata.snapshot_log}  # main was there, and may have been rolled back
@@ -100,37 +169,81 @@ def _written(table: Table, identifier: TableIdentifier, branch: str) -> tuple[li
         if snapshot.snapshot_id in once:
             break
         written.append(snapshot)
-    raise _conflict(identifier, f"branch {branch!r} was removed, or main was rolled back to before it began")
+    return [], None
 
 
-def _refuse_other_layout(
-    table: Table, identifier: TableIdentifier, written: Sequence[Snapshot], changes: Sequence[FileChanges]
-) -> None:
-    """Refuse files whose columns or partitions are not those of the table any more, and delete files."""
-    if any(change.deletes for change in changes):
-        raise _conflict(identifier, "the branch deleted rows by delete files, which belong to the files of their time")
+def _other_layout(table: Table, commits: Commits) -> str | None:
+    """Files whose columns or partitions are not those of the table any more, and delete files, cannot be repeated."""
+    if any(change.deletes for _, change in commits):
+        return "the branch deleted rows by delete files, which belong to the files of their time"
     schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
-    for snapshot, change in zip(written, changes, strict=True):
+    for snapshot, change in commits:
         staged = schemas.get(snapshot.schema_id) if snapshot.schema_id is not None else None
         if staged is not None and not fits_schema(staged, table.schema()):
-            raise _conflict(identifier, "another writer changed the columns")
+            return "another writer changed the columns"
         if {file.spec_id for file in change.added.values()} - {table.spec().spec_id}:
-            raise _conflict(identifier, "another writer changed the partitioning")
+            return "another writer changed the partitioning"
+    return None
 
 
-def _refuse_changed_rows(
-    table: Table, identifier: TableIdentifier, between: tuple[int, int], within: TableSlice | None
-) -> None:
-    """Refuse if the files that may hold the rows are others than when the branch began."""
-    condition = AlwaysTrue() if within is None else slice_filter(within, table.schema())
+def _twice(table: Table, start: int, written: Sequence[Snapshot]) -> str | None:
+    """Why main would have rows twice with these commits: what they were made from, or wrote, is in it by now."""
+    since = itertools.takewhile(
+        lambda snapshot: snapshot.snapshot_id != start, ancestors_of(table.current_snapshot(), table.metadata)
+    )
+    there = {_write_of(snapshot) for snapshot in since}
+    own = ".".join(table.name())
+    for snapshot in written:
+        summary = summary_of(snapshot)
+        if FOLLOWED in summary:
+            return f"{summary.get(ASSET, 'a write')} has read new rows of {summary[FOLLOWED]}, as main may have"
+        if own in inputs_of(summary):
+            return f"{summary.get(ASSET, 'a write')} was made from the table itself"
+        if _write_of(snapshot) in there and ASSET in summary:
+            label = f" for {summary[PARTITION]}" if summary.get(PARTITION) else ""
+            return f"{summary[ASSET]} was written to main too{label}"
+    return None
+
+
+def _write_of(snapshot: Snapshot) -> tuple[str, str]:
+    summary = summary_of(snapshot)
+    return summary.get(ASSET, ""), summary.get(PARTITION, "")
+
+
+def _as_told(table: Table, commits: Commits, mode: WriteMode, within: TableSlice | None) -> BooleanExpression:
+    """The rows that the branch replaces, as the caller knows."""
+    if mode is WriteMode.APPEND and not any(change.removed for _, change in commits):
+        return AlwaysFalse()
+    return AlwaysTrue() if within is None else slice_filter(within, table.schema())
+
+
+def _replaced(table: Table, commits: Commits) -> BooleanExpression:
+    """The rows that the branch replaces, as the summaries of its snapshots say; of an unknown write, all."""
+    replaced: BooleanExpression = AlwaysFalse()
+    for text in dict.fromkeys(_slice_of(snapshot, change) for snapshot, change in commits):
+        if text is not None:
+            condition = slice_filter(TableSlice.model_validate_json(text), table.schema()) if text else AlwaysTrue()
+            replaced = Or(replaced, condition)
+    return replaced
+
+
+def _slice_of(snapshot: Snapshot, change: FileChanges) -> str | None:
+    """The slice that a snapshot replaces, in its summary's format; empty for all rows, None for no rows."""
+    summary = summary_of(snapshot)
+    is_append = snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
+    if not change.removed and summary.get(MODE, "append" if is_append else "") == WriteMode.APPEND.value:
+        return None
+    return summary.get(SLICE, "") if summary.get(MODE) == WriteMode.OVERWRITE.value else ""
+
+
+def _has_changed(table: Table, start: int, head: int, replaced: BooleanExpression) -> bool:
+    """Are the files that may hold these rows others than when the branch began?"""
 
     def state(at: int) -> set[tuple[str, ...]]:
-        tasks = table.scan(row_filter=condition, snapshot_id=at).plan_files()
+        tasks = table.scan(row_filter=replaced, snapshot_id=at).plan_files()
         return {(task.file.file_path, *sorted(file.file_path for file in task.delete_files)) for task in tasks}
 
-    start, head = between
-    if state(start) != state(head):
-        raise _conflict(identifier, "another writer changed the same rows")
+    return state(start) != state(head)
 
 
 def _repeat(table: Table, staged: str, snapshot: Snapshot, change: FileChanges) -> None:
@@ -160,10 +273,3 @@ def _move(table: Table, branch: str, staged: str, expected: int) -> Table:
 def _retried(commit: Callable[[], _Result]) -> _Result:
     """Other writers commit to other branches of the table meanwhile."""
     return backoff.retrying(backoff.ATTEMPTS, lambda exc: isinstance(exc, CommitFailedException))(commit)
-
-
-def _conflict(identifier: TableIdentifier, reason: str) -> ConcurrencyConflictError:
-    return ConcurrencyConflictError(
-        f"'{identifier}' cannot be published on top of the commits of others: {reason}; nothing was published: run it "
-        f"again"
-    )

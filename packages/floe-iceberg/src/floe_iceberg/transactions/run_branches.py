@@ -1,4 +1,4 @@
-"""The branches of an atomic run: opened at main's head, and abandoned with the tables that only this run knows."""
+"""Staging branches of tables: opened at a snapshot of main, and abandoned with the tables that only they know."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from floe_core.observability import operation
 from floe_iceberg import backoff
 from floe_iceberg._pyiceberg.tables import SingleAttemptTransaction
 from floe_iceberg.errors import translated
-from floe_iceberg.snapshots import UNPUBLISHED, now_ms, run_branch, runs_of_branches, summary_of, unpublished_by
+from floe_iceberg.snapshots import UNPUBLISHED, StagingBranch, now_ms, refs, summary_of, unpublished_by
 
-__all__ = ["CREATED_FOR", "NewTable", "abandon", "open_branch"]
+__all__ = ["CREATED_FOR", "NewTable", "abandon", "is_only_of", "open_branch"]
 
-# In the summary of the empty snapshot of a table: the run that created it.
+# In the summary of the empty snapshot of a table: the mark of the run or the branch that created it.
 CREATED_FOR = "floe.created-for-run"
+# The longest age that Iceberg can store.
+_LONGEST = timedelta(milliseconds=refs.FOREVER_MS // 10**6)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Tables(Protocol):
         properties: Mapping[str, str],
     ) -> CreateTableTransaction: ...
 
-    def create_branch(self, identifier: TableIdentifier, branch: str, *, max_ref_age: timedelta | None) -> None: ...
+    def create_branch(
+        self, identifier: TableIdentifier, branch: str, *, snapshot_id: int | None, max_ref_age: timedelta | None
+    ) -> None: ...
 
     def remove_branch(self, identifier: TableIdentifier, branch: str) -> int: ...
 
@@ -63,44 +67,44 @@ class Tables(Protocol):
 
 
 def open_branch(
-    tables: Tables, identifier: TableIdentifier, run_id: str, new: NewTable, *, max_age: timedelta | None
+    tables: Tables, identifier: TableIdentifier, staging: StagingBranch, new: NewTable, *, max_age: timedelta | None
 ) -> Table:
-    """The table with a branch of the run, which begins at main's head; a table that does not exist is created.
+    """The table with a staging branch; a table that does not exist is created.
 
     A new table has one empty snapshot and is marked as unpublished: Floe treats it as absent.
     """
-    branch = run_branch(run_id)
 
     def attempt() -> Table:
         table = tables.find_table(identifier)
         if table is None:
-            table = _create(tables, identifier, run_id, new)
+            table = _create(tables, identifier, staging, new)
         if table.current_snapshot() is None:
             table = _begin_history(table, identifier)
-        if branch not in table.metadata.refs:
-            tables.create_branch(identifier, branch, max_ref_age=_age_from_now(table, max_age))
+        if staging.name not in table.metadata.refs:
+            age = _age_from_now(table, staging.start, max_age)
+            tables.create_branch(identifier, staging.name, snapshot_id=staging.start, max_ref_age=age)
             table = tables.find_table(identifier) or table
         return table
 
-    with operation("iceberg.open_run_branch", table=str(identifier), run=run_id):
+    with operation("iceberg.open_branch", table=str(identifier), branch=staging.name):
         # Two steps of a run, or two runs, may create a table or a branch at the same time: look again.
         retried = (ConcurrencyConflictError, TableAlreadyExistsError, CommitStateUnknownError)
         return backoff.retrying(backoff.DOUBTFUL_ATTEMPTS, lambda exc: isinstance(exc, retried))(attempt)
 
 
-def _age_from_now(table: Table, age: timedelta | None) -> timedelta | None:
+def _age_from_now(table: Table, start: int | None, age: timedelta | None) -> timedelta | None:
     """The age that Iceberg is told: it counts from the time of the snapshot at which the branch begins."""
-    head = table.current_snapshot()
+    head = table.current_snapshot() if start is None else table.snapshot_by_id(start)
     if age is None or head is None:
         return age
-    return age + timedelta(milliseconds=max(0, now_ms() - head.timestamp_ms))
+    return min(age + timedelta(milliseconds=max(0, now_ms() - head.timestamp_ms)), _LONGEST)
 
 
-def _create(tables: Tables, identifier: TableIdentifier, run_id: str, new: NewTable) -> Table:
-    properties = {**new.properties, UNPUBLISHED: run_id}
+def _create(tables: Tables, identifier: TableIdentifier, staging: StagingBranch, new: NewTable) -> Table:
+    properties = {**new.properties, UNPUBLISHED: staging.mark}
     with translated("create_table", identifier):
         transaction = tables.begin_table(identifier, new.schema, partition_by=new.partition_by, properties=properties)
-        with transaction.update_snapshot(snapshot_properties={CREATED_FOR: run_id}).fast_append():
+        with transaction.update_snapshot(snapshot_properties={CREATED_FOR: staging.mark}).fast_append():
             pass
         return transaction.commit_transaction()
 
@@ -114,31 +118,31 @@ def _begin_history(table: Table, identifier: TableIdentifier) -> Table:
         return transaction.commit_transaction()
 
 
-def abandon(tables: Tables, identifier: TableIdentifier, run_id: str) -> bool:
-    """Remove the branch of a run; drop the table if the run created it and nobody else has touched it.
+def abandon(tables: Tables, identifier: TableIdentifier, staging: StagingBranch) -> bool:
+    """Remove a staging branch; drop the table if it was created for it and nobody else has touched it.
 
     Returns whether there was anything to remove.
     """
     table = tables.find_table(identifier)
     if table is None:
         return False
-    created = _is_only_of(table, run_id)
-    with operation("iceberg.abandon_run", table=str(identifier), run=run_id, dropped=created):
+    created = is_only_of(table, staging)
+    with operation("iceberg.abandon_branch", table=str(identifier), branch=staging.name, dropped=created):
         if created:
             tables.drop_table(identifier, purge=True, expected_metadata=table.metadata_location)
-        elif run_id in runs_of_branches(table):
-            tables.remove_branch(identifier, run_branch(run_id))
+        elif refs.is_branch(table, staging.name):
+            tables.remove_branch(identifier, staging.name)
         else:
             return False
     return True
 
 
-def _is_only_of(table: Table, run_id: str) -> bool:
-    """Did the run create the table, and has nobody else written to it or pinned anything in it?"""
+def is_only_of(table: Table, staging: StagingBranch) -> bool:
+    """Was the table created for the branch, and has nobody else written to it or pinned anything in it?"""
     head = table.current_snapshot()
-    is_new = head is not None and head.parent_snapshot_id is None and summary_of(head).get(CREATED_FOR) == run_id
+    is_new = head is not None and head.parent_snapshot_id is None and summary_of(head).get(CREATED_FOR) == staging.mark
     return (
         is_new
-        and unpublished_by(table.properties) == run_id
-        and table.metadata.refs.keys() <= {MAIN_BRANCH, run_branch(run_id)}
+        and unpublished_by(table.properties) == staging.mark
+        and table.metadata.refs.keys() <= {MAIN_BRANCH, staging.name}
     )

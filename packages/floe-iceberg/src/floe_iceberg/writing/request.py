@@ -19,7 +19,7 @@ from floe_core.observability import Operation, operation, warn
 from floe_iceberg.arguments import property_texts
 from floe_iceberg.schema.evolution import SchemaChange
 from floe_iceberg.schema.types import places_of
-from floe_iceberg.snapshots.snapshots import UPSERTS
+from floe_iceberg.snapshots.snapshots import MODE, SLICE, UPSERTS
 from floe_iceberg.writing.file_layout import MERGE_ENABLED, check_properties
 
 __all__ = [
@@ -35,6 +35,10 @@ __all__ = [
     "unmarked",
     "write_operation",
 ]
+
+
+# The length of the longest slice that a summary holds.
+_LONGEST_SLICE = 4_000
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class WriteRequest:
         evolve: Add missing columns to the table, and widen types.
         allow_empty: Allow an overwrite of the whole table without rows.
         truncate_nanoseconds: Truncate timestamps to microseconds.
+        early_columns: Let a write to a branch of the lake change columns, which readers of main then see.
         check: Called with the table that each attempt commits to; it refuses the table by raising.
         marks: Table properties that the commit of the write sets.
         sample_rows: The maximum number of rows to keep in `WriteResult.sample`.
@@ -98,6 +103,7 @@ class WriteRequest:
     evolve: bool = True
     allow_empty: bool = False
     truncate_nanoseconds: bool = False
+    early_columns: bool = False
     check: Callable[[Table], None] | None = None  # called with the table that each attempt commits to
     marks: Mapping[str, str] = field(default_factory=dict)  # table properties, set by the commit of the write itself
     sample_rows: int = 0  # how many of the rows the result shows
@@ -126,6 +132,13 @@ class WriteRequest:
             raise ConfigurationError(f"keys are for upserts; mode is {self.mode.value}")
         if self.mode is WriteMode.UPSERT:
             object.__setattr__(self, "summary", {**self.summary, UPSERTS: "true"})
+        if self.branch != MAIN_BRANCH:  # its publication on top of other commits asks what it replaces
+            object.__setattr__(self, "summary", {**self.summary, **self._replaces()})
+
+    def _replaces(self) -> dict[str, str]:
+        """What the write replaces, for the summary; without a slice, or if that is long, it is the whole table."""
+        within = "" if self.slice is None else self.slice.model_dump_json()
+        return {MODE: self.mode.value, **({SLICE: within} if 0 < len(within) <= _LONGEST_SLICE else {})}
 
     @property
     def new_table_properties(self) -> dict[str, str]:

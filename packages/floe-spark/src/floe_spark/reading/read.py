@@ -109,9 +109,11 @@ def reading(
                 manager.scan_changes(identifier, since=since, until=head.snapshot_id if head is not None else None)
                 frame = appended_since(spark, name, since, head)
             else:
-                if table is not None:
+                on_branch = manager.at_branch is not None
+                if table is not None and not on_branch:
                     _refuse_later_columns(manager, identifier, checked)
-                frame = _table(spark, identifier, name, checked, ref, pinned=table is not None)
+                pinned = table is not None or on_branch
+                frame = _table(spark, identifier, name, checked, ref, pinned=pinned, on_branch=on_branch)
         except Exception as exc:
             error = translate(exc, "spark.read", identifier)
             if error is None:
@@ -147,7 +149,14 @@ def _has_columns_of_table(checked: DataScan, head: Snapshot) -> bool:
 
 
 def _table(
-    spark: SparkSession, identifier: TableIdentifier, name: str, checked: DataScan, ref: str | None, *, pinned: bool
+    spark: SparkSession,
+    identifier: TableIdentifier,
+    name: str,
+    checked: DataScan,
+    ref: str | None,
+    *,
+    pinned: bool,
+    on_branch: bool,
 ) -> DataFrame:
     if checked.snapshot_id is not None and _is_branch(checked, ref):
         return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is not a past version
@@ -156,6 +165,8 @@ def _table(
     head = checked.snapshot()
     if head is None:
         return spark.table(name).limit(0) if pinned else spark.table(name)
+    if on_branch:  # Spark knows nothing of branches of the lake: its own head is that of main
+        return table_at(spark, identifier, name, head.snapshot_id)
     # A snapshot is read with the schema it was written with, which is outdated after a schema change without a write.
     if not _has_columns_of_table(checked, head):
         return table_since(spark, identifier, name, head.snapshot_id)

@@ -30,7 +30,7 @@ from floe_iceberg.errors import complete_detail, translated
 from floe_iceberg.expressions import condition_of, slice_filter
 from floe_iceberg.partitioning import partition_spec
 from floe_iceberg.reading import check_listed
-from floe_iceberg.schema import SchemaChange
+from floe_iceberg.schema import SchemaChange, with_optional_columns
 from floe_iceberg.snapshots import ASSET, DATA_ROWS, disorder, find_writes, write_summary
 from floe_iceberg.writing import (
     Committed,
@@ -157,6 +157,7 @@ def write_request(
             f"the DataFrame for '{identifier}' was made in a Spark process that has ended; make it again. Nothing was "
             f"written"
         )
+    request, target = manager.on_branch(request, lambda _: with_optional_columns(data_schema(frame)), target)
     with write_operation(request, "spark") as op, translated(name, identifier):
         op.event("validating")
         table = manager.find_table(identifier) if target is None else target.table

@@ -136,7 +136,7 @@ def discard(run: str, yes: bool, project: Path | None, environment: str | None, 
 
     RUN is the id of a run, or its beginning. Without this, expiry removes the branches after 7 days.
     """
-    from floe_iceberg.snapshots import run_branch, unpublished_by
+    from floe_iceberg.snapshots import StagingBranch, run_branch, unpublished_by
     from floe_runtime.cli.runs.undo import run_id_of
     from floe_runtime.cli.tables.opened import open_catalog
 
@@ -150,7 +150,7 @@ def discard(run: str, yes: bool, project: Path | None, environment: str | None, 
         if found:
             listed = ", ".join(map(str, found))
             confirm(artifacts, yes, f"discard what run {run_id[:8]} wrote to {listed}", as_json=as_json)
-        removed = [str(name) for name in found if tables.abandon_run(name, run_id)]
+        removed = [str(name) for name in found if tables.abandon_branch(name, StagingBranch.of_run(run_id))]
     if as_json:
         print_json({"ok": True, "run_id": run_id, "tables": removed})
     elif removed:

@@ -1,0 +1,80 @@
+"""Remove a branch from tables, with the snapshots and the files that only it references."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyiceberg.table import Table
+
+from floe_core.identifiers import TableIdentifier
+from floe_core.observability import operation
+from floe_iceberg import backoff
+from floe_iceberg.errors import translated
+from floe_iceberg.files import Neighbours
+from floe_iceberg.files.ownership import Homes
+from floe_iceberg.files.purge import is_shared
+from floe_iceberg.maintenance import delete_own, foreign_files
+from floe_iceberg.snapshots import LakeBranch, StagingBranch, refs
+from floe_iceberg.transactions import branch_start, is_only_of
+
+__all__ = ["Tables", "remove_from"]
+
+
+class Tables(Protocol):
+    """The part of a manager that removes branches."""
+
+    def find_table(self, identifier: TableIdentifier) -> Table | None: ...
+
+    def abandon_branch(self, identifier: TableIdentifier, staging: StagingBranch) -> bool: ...
+
+    def neighbours(self) -> Neighbours: ...
+
+    def homes(self) -> Homes: ...
+
+
+def remove_from(tables: Tables, identifier: TableIdentifier, branch: LakeBranch) -> int:
+    """Remove a branch from a table; returns how many files were deleted.
+
+    A table that the branch created, and that has nothing else, is dropped. A file is deleted only if it belongs to the
+    table, and if no snapshot that stays and no other table references it.
+    """
+    table = tables.find_table(identifier)
+    recorded = branch.tables.get(identifier)
+    if table is None or recorded is None or not branch.has(table):
+        return 0
+    if recorded.table_uuid not in (None, table.metadata.table_uuid):
+        return 0  # another table by now
+    with (
+        operation("iceberg.remove_branch_files", table=str(identifier), branch=branch.name) as op,
+        translated("discard_branch", identifier),
+    ):
+        foreign = (
+            None
+            if is_shared(table.properties)
+            else foreign_files(table, identifier, tables.homes(), tables.neighbours(), {})
+        )
+        before = backoff.retrying(backoff.ATTEMPTS, backoff.is_conflict)(lambda: _removed(tables, identifier, branch))
+        if before is None or is_shared(before.properties):
+            return 0  # dropped with its files, or gone
+        after = tables.find_table(identifier)
+        if after is None:
+            return 0
+        deleted, _ = delete_own(before, after, foreign or (), {})
+        op.set(files=len(deleted))
+        return len(deleted)
+
+
+def _removed(tables: Tables, identifier: TableIdentifier, branch: LakeBranch) -> Table | None:
+    """Remove the branch in one commit; returns the table as it was before, or None if there is no file to look for."""
+    table = tables.find_table(identifier)
+    if table is None or not branch.has(table):
+        return None
+    staging, start = StagingBranch.of_lake(branch.name), branch_start(table, branch.name)
+    if is_only_of(table, staging):
+        tables.abandon_branch(identifier, staging)
+        return None
+    if start is None:  # main was rolled back: the snapshots of the branch may be those of main
+        tables.abandon_branch(identifier, staging)
+    else:
+        refs.discard(table, branch.name, since=start)
+    return table

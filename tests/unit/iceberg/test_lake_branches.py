@@ -1,0 +1,480 @@
+"""Branches of the lake: what they show, what they leave alone, and what main gets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from floe_core import PartitionTransform, PartitionTransformType, TableSlice, compile_project
+from floe_core.config import CompiledArtifacts
+from floe_core.errors import (
+    ConcurrencyConflictError,
+    ConfigurationError,
+    FloeError,
+    SchemaEvolutionError,
+    TableNotFoundError,
+)
+from floe_core.identifiers import TableIdentifier
+from floe_iceberg import AddColumn, Lake
+from floe_iceberg.branches import TableState
+from floe_iceberg.maintenance.pins import keep_pinned
+from floe_iceberg.snapshots import StagingBranch
+from floe_iceberg.transactions import NewTable
+
+ORDERS, STORES, TOTALS = "bronze.orders", "bronze.stores", "gold.totals"
+FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
+BY_DAY = [PartitionTransform(source_column="at", transform_type=PartitionTransformType.DAY)]
+
+
+def rows(*days: int, note: str = "v1") -> pa.Table:
+    moments = pa.array([FIRST + timedelta(days=day, hours=1) for day in days], pa.timestamp("us", "UTC"))
+    return pa.table({"at": moments, "note": [note] * len(days)})
+
+
+def day(number: int) -> TableSlice:
+    return TableSlice.of_windows("at", [(FIRST + timedelta(days=number), FIRST + timedelta(days=number + 1))])
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> CompiledArtifacts:
+    (tmp_path / "floe.yaml").write_text("name: shop\n", encoding="utf-8")
+    return compile_project(tmp_path).artifacts
+
+
+@pytest.fixture
+def main(artifacts: CompiledArtifacts) -> Iterator[Lake]:
+    with Lake(artifacts) as lake:
+        lake.tables.write_data(ORDERS, rows(0, 1, 2), mode="append", partition_by=BY_DAY)
+        lake.tables.write_data(STORES, pa.table({"id": [1]}), mode="append")
+        yield lake
+
+
+@pytest.fixture
+def at(artifacts: CompiledArtifacts, main: Lake) -> Iterator[Callable[[str], Lake]]:
+    opened: list[Lake] = []
+
+    def lake(name: str) -> Lake:
+        opened.append(Lake(artifacts.on_branch(name)))
+        _ = opened[-1].tables
+        return opened[-1]
+
+    yield lake
+    for one in opened:
+        one.close()
+
+
+def seen(lake: Lake, table: str = ORDERS) -> list[tuple[int, str]]:
+    found = lake.tables.scan(table).to_arrow().to_pylist()
+    return sorted(((row["at"] - FIRST).days, row["note"]) for row in found)
+
+
+def state_of(lake: Lake, name: str, table: str = ORDERS) -> TableState:
+    return {one.table: one.state for one in lake.branches.show(name).tables}[table]
+
+
+V1 = [(0, "v1"), (1, "v1"), (2, "v1")]
+
+
+def test_writes_to_a_branch_are_seen_there_and_not_on_main(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    assert seen(trial) == [(0, "v1"), (1, "v2"), (2, "v1")]
+    assert seen(main) == V1
+    assert trial.sql(f"SELECT count(*) AS n FROM {ORDERS} WHERE note = 'v2'").to_arrow()["n"].to_pylist() == [1]
+    assert main.sql(f"SELECT count(*) AS n FROM {ORDERS} WHERE note = 'v2'").to_arrow()["n"].to_pylist() == [0]
+    heads = trial.at_once([ORDERS, STORES])
+    assert heads[ORDERS].scan().to_arrow().num_rows == 3
+    assert heads[ORDERS].snapshot_id != main.at_once([ORDERS])[ORDERS].snapshot_id
+
+
+def test_no_data_is_copied_when_a_branch_is_created_and_written_to(main: Lake, at: Callable[[str], Lake]) -> None:
+    before = {task.file.file_path for task in main.tables.scan(ORDERS).plan_files()}
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    after = {task.file.file_path for task in trial.tables.scan(ORDERS).plan_files()}
+    assert len(after & before) == 2
+    assert len(after - before) == 1
+
+
+def test_what_a_branch_has_not_written_it_reads_as_main_was(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    main.tables.write_data(ORDERS, rows(5, note="later"), mode="append")
+    main.tables.evolve_schema(ORDERS, AddColumn("city", pa.string()))
+    assert seen(trial) == V1
+    assert trial.tables.scan(ORDERS).to_arrow().column_names == ["at", "note"]
+    assert trial.sql(f"SELECT count(*) AS n FROM {ORDERS}").to_arrow()["n"].to_pylist() == [3]
+    again = at("trial")
+    assert seen(again) == V1
+    main.branches.update("trial")
+    assert len(seen(at("trial"))) == 4
+
+
+def test_a_table_of_main_that_is_younger_than_the_branch_is_absent_there(
+    main: Lake, at: Callable[[str], Lake]
+) -> None:
+    trial = at("trial")
+    main.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")
+    with pytest.raises(TableNotFoundError, match="floe branches update trial"):
+        trial.tables.scan(TOTALS)
+    with pytest.raises(TableNotFoundError, match="floe branches update trial"):
+        trial.tables.write_data(TOTALS, pa.table({"n": [2]}), mode="append")
+    main.branches.update("trial")
+    assert at("trial").tables.scan(TOTALS).count() == 1
+
+
+def test_a_renamed_table_is_found_by_its_identity(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    main.tables.rename_table(STORES, "bronze.shops")
+    main.tables.write_data("bronze.shops", pa.table({"id": [2]}), mode="append")
+    assert trial.tables.scan("bronze.shops").count() == 1
+
+
+def test_a_new_table_is_absent_on_main_until_the_branch_is_published(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(TOTALS, pa.table({"n": [1, 2]}), mode="overwrite")
+    assert trial.tables.scan(TOTALS).count() == 2
+    with pytest.raises(TableNotFoundError, match="--branch trial"):
+        main.tables.scan(TOTALS)
+    assert [one.created for one in main.branches.show("trial").tables] == [True]
+    published = main.branches.publish("trial")
+    assert [(one.table, one.created) for one in published.tables] == [(TOTALS, True)]
+    assert main.tables.scan(TOTALS).count() == 2
+
+
+def test_all_tables_are_published_at_once_and_the_branch_is_gone(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.branches.publish("trial")
+    assert seen(main) == [(0, "v1"), (1, "v2"), (2, "v1")]
+    assert main.tables.scan(STORES).count() == 2
+    assert list(main.branches.list()) == []
+    for name in (ORDERS, STORES):
+        assert main.tables.load_table(name).metadata.refs.keys() == {"main"}
+    assert "floe_branch" not in " ".join(str(name) for name in main.tables.list_namespaces())
+
+
+def test_main_that_moved_in_other_slices_is_kept_below_the_branch(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(ORDERS, rows(1, note="v3"), mode="overwrite", slice=day(1))
+    main.tables.write_data(ORDERS, rows(2, 2, note="theirs"), mode="overwrite", slice=day(2))
+    assert state_of(main, "trial") is TableState.BEHIND
+    published = main.branches.publish("trial")
+    assert published.tables[0].replayed
+    assert seen(main) == [(0, "v1"), (1, "v3"), (2, "theirs"), (2, "theirs")]
+
+
+def test_the_same_slice_is_refused_by_name_and_nothing_of_the_branch_is_published(
+    main: Lake, at: Callable[[str], Lake]
+) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.tables.write_data(ORDERS, rows(1, note="theirs"), mode="overwrite", slice=day(1))
+    with pytest.raises(ConcurrencyConflictError, match=r"'bronze\.orders'.*floe branches update trial --restart"):
+        main.branches.publish("trial")
+    assert seen(main) == [(0, "v1"), (1, "theirs"), (2, "v1")]
+    assert main.tables.scan(STORES).count() == 1
+    assert seen(at("trial")) == [(0, "v1"), (1, "v2"), (2, "v1")]
+
+
+def test_a_day_that_was_empty_is_the_same_slice_too(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(7, note="v2"), mode="overwrite", slice=day(7))
+    main.tables.write_data(ORDERS, rows(7, note="theirs"), mode="overwrite", slice=day(7))
+    assert state_of(main, "trial") is TableState.CONFLICT
+
+
+def test_an_overwrite_of_the_whole_table_conflicts_with_every_change(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("trial").tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite")
+    main.tables.write_data(ORDERS, rows(9), mode="append")
+    assert state_of(main, "trial") is TableState.CONFLICT
+
+
+def test_appends_of_both_sides_are_kept(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("trial").tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.tables.write_data(STORES, pa.table({"id": [3]}), mode="append")
+    main.branches.publish("trial")
+    assert sorted(main.tables.scan(STORES).to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_an_asset_that_appended_the_same_partition_on_both_sides_is_a_conflict(
+    main: Lake, at: Callable[[str], Lake]
+) -> None:
+    said = {"floe.asset": "bronze/stores", "floe.partition": "2026-01-01"}
+    options = {"mode": "append", "snapshot_properties": said}
+    at("trial").tables.write_data(STORES, pa.table({"id": [2]}), **options)
+    main.tables.write_data(STORES, pa.table({"id": [2]}), **options)
+    assert state_of(main, "trial", STORES) is TableState.CONFLICT
+    assert "was written to main too for 2026-01-01" in str(main.branches.show("trial").problems)
+
+
+def test_an_update_begins_conflicting_tables_again_only_when_asked(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.tables.write_data(ORDERS, rows(1, note="theirs"), mode="overwrite", slice=day(1))
+    main.tables.write_data(STORES, pa.table({"id": [3]}), mode="append")
+    with pytest.raises(ConcurrencyConflictError, match="--restart"):
+        main.branches.update("trial")
+    assert state_of(main, "trial", STORES) is TableState.BEHIND
+    status = main.branches.update("trial", restart=True)
+    assert [(one.table, one.state) for one in status.tables] == [(STORES, TableState.READY)]
+    again = at("trial")
+    assert seen(again) == [(0, "v1"), (1, "theirs"), (2, "v1")]
+    again.tables.write_data(ORDERS, rows(1, note="v3"), mode="overwrite", slice=day(1))
+    main.branches.publish("trial")
+    assert seen(main) == [(0, "v1"), (1, "v3"), (2, "v1")]
+    assert sorted(main.tables.scan(STORES).to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def files_below(lake: Lake) -> set[Path]:
+    return {path for path in (lake.artifacts.root / ".floe" / "warehouse").rglob("*.parquet") if path.is_file()}
+
+
+def test_discarding_leaves_nothing_behind(main: Lake, at: Callable[[str], Lake]) -> None:
+    before = files_below(main)
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(ORDERS, rows(1, note="v3"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")
+    assert len(files_below(main)) == len(before) + 3
+    main.branches.discard("trial")
+    assert files_below(main) == before
+    assert seen(main) == V1
+    assert not main.tables.table_exists(TOTALS)
+    assert len(main.tables.list_snapshots(ORDERS)) == 1
+    assert list(main.branches.list()) == []
+
+
+def test_files_that_a_tag_keeps_survive_the_discard(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    kept = trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    main.tables.create_tag(ORDERS, "audited", snapshot_id=kept.snapshot_id)
+    main.branches.discard("trial")
+    assert main.tables.scan(ORDERS, ref="audited").to_arrow()["note"].to_pylist().count("v2") == 1
+
+
+def test_two_branches_do_not_see_each_other(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("one").tables.write_data(ORDERS, rows(1, note="one"), mode="overwrite", slice=day(1))
+    at("two").tables.write_data(ORDERS, rows(2, note="two"), mode="overwrite", slice=day(2))
+    assert seen(at("one")) == [(0, "v1"), (1, "one"), (2, "v1")]
+    main.branches.publish("one")
+    assert seen(at("two")) == [(0, "v1"), (1, "v1"), (2, "two")]
+    main.branches.publish("two")
+    assert seen(main) == [(0, "v1"), (1, "one"), (2, "two")]
+
+
+def test_a_change_of_columns_that_main_would_see_needs_consent(main: Lake, at: Callable[[str], Lake]) -> None:
+    wider = rows(1, note="v2").append_column("city", pa.array(["Oslo"]))
+    with pytest.raises(ConfigurationError, match="readers of main would see that"):
+        at("trial").tables.write_data(ORDERS, wider, mode="overwrite", slice=day(1))
+    assert "city" not in main.tables.scan(ORDERS).to_arrow().column_names
+    assert main.branches.show("trial").tables == ()
+
+
+@pytest.mark.parametrize("name", ["main", "floe-x", "a/b", "x y", "2026-01-01", "12345", "-x", "", "é" * 3])
+def test_names_that_a_branch_cannot_have(main: Lake, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="branch"):
+        main.branches.create(name)
+    assert list(main.branches.list()) == []
+
+
+def test_the_name_of_a_tag_or_branch_of_a_table_is_refused(main: Lake, at: Callable[[str], Lake]) -> None:
+    main.tables.create_tag(ORDERS, "audited")
+    with pytest.raises(ConfigurationError, match=r"'bronze\.orders' \(tag\)"):
+        main.branches.create("audited")
+    trial = at("trial")
+    main.tables.create_tag(ORDERS, "trial")
+    with pytest.raises(ConfigurationError, match="a tag 'trial' of its own"):
+        trial.tables.write_data(ORDERS, rows(1), mode="append")
+
+
+def test_a_branch_that_differs_in_case_only_is_refused(main: Lake) -> None:
+    main.branches.create("trial")
+    with pytest.raises(ConfigurationError, match="'trial'"):
+        main.branches.create("Trial")
+
+
+def test_an_unknown_branch_is_named_with_the_nearest_one(main: Lake) -> None:
+    main.branches.create("trial")
+    with pytest.raises(ConfigurationError, match="did you mean trial"):
+        main.branches.show("trail")
+
+
+def test_a_branch_that_was_removed_from_a_table_stops_its_publication(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.tables.remove_branch(ORDERS, "trial")
+    assert state_of(main, "trial") is TableState.LOST
+    with pytest.raises(ConcurrencyConflictError, match=r"'bronze\.orders': branch 'trial' was removed"):
+        main.branches.publish("trial")
+    assert main.tables.scan(STORES).count() == 1
+    with pytest.raises(ConcurrencyConflictError, match="was removed with what was written"):
+        trial.tables.write_data(ORDERS, rows(2, note="v2"), mode="overwrite", slice=day(2))
+
+
+def test_a_run_on_a_branch_that_was_discarded_or_published_is_refused(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.branches.publish("trial")
+    for table in (STORES, ORDERS):
+        with pytest.raises(FloeError, match="trial"):
+            trial.tables.write_data(table, rows(1) if table == ORDERS else pa.table({"id": [3]}), mode="append")
+    assert main.tables.scan(STORES).count() == 2
+    assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+
+
+def test_a_dropped_table_stops_the_publication(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    main.tables.drop_table(STORES)
+    main.tables.write_data(STORES, pa.table({"id": [9]}), mode="append")
+    assert state_of(main, "trial", STORES) is TableState.GONE
+    with pytest.raises(ConcurrencyConflictError, match=r"'bronze\.stores'"):
+        main.branches.publish("trial")
+    assert seen(main) == V1
+    main.branches.discard("trial")
+    assert main.tables.scan(STORES).to_arrow()["id"].to_pylist() == [9]
+
+
+def test_changed_columns_and_partitions_of_main_stop_the_publication(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("trial").tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    by_note = [PartitionTransform(source_column="note", transform_type=PartitionTransformType.IDENTITY)]
+    main.tables.evolve_partitions(ORDERS, by_note)
+    main.tables.write_data(ORDERS, rows(5), mode="append")
+    assert state_of(main, "trial") is TableState.CONFLICT
+    assert "partitioning" in str(main.branches.show("trial").problems)
+
+
+def test_main_cannot_be_changed_through_a_branch(main: Lake, at: Callable[[str], Lake]) -> None:
+    tables = at("trial").tables
+    changes: list[Callable[[], object]] = [
+        lambda: tables.drop_table(ORDERS),
+        lambda: tables.rename_table(ORDERS, "bronze.other"),
+        lambda: tables.evolve_schema(ORDERS, AddColumn("city", pa.string())),
+        lambda: tables.evolve_partitions(ORDERS, ()),
+        lambda: tables.rollback_to_snapshot(ORDERS, 1),
+    ]
+    for change in changes:
+        with pytest.raises(ConfigurationError, match="would change main"):
+            change()
+    tables.write_data(ORDERS, rows(8), mode="append", branch="main")
+    assert seen(main) == V1
+
+
+def test_expiry_keeps_what_a_branch_reads_until_it_is_gone(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial, identifier = at("trial"), TableIdentifier.from_string(ORDERS)
+    main.tables.write_data(ORDERS, rows(3), mode="append")
+    keep_pinned(main.tables, identifier, main.tables.lake_branches())
+    pinned = main.tables.load_table(ORDERS).metadata.refs["floe-pin-trial"]
+    assert main.tables.scan(ORDERS, snapshot_id=pinned.snapshot_id).count() == 3
+    assert seen(trial) == V1
+    main.branches.discard("trial")
+    keep_pinned(main.tables, identifier, main.tables.lake_branches())
+    assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+
+
+def test_a_snapshot_that_expired_all_the_same_is_named_with_the_way_on(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    table = main.tables.load_table(ORDERS)
+    first = table.current_snapshot()
+    assert first is not None
+    main.tables.write_data(ORDERS, rows(3), mode="append")
+    main.tables.load_table(ORDERS).maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    for attempt in (lambda: trial.tables.scan(ORDERS), lambda: trial.tables.write_data(ORDERS, rows(4), mode="append")):
+        with pytest.raises(FloeError, match=r"(?s)expired.*floe branches update trial"):
+            attempt()
+    main.branches.update("trial")
+    assert len(seen(at("trial"))) == 4
+
+
+def test_a_branch_that_nobody_uses_is_discarded(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("old").tables.write_data(ORDERS, rows(1, note="old"), mode="append")
+    at("new")
+    now = datetime.now(timezone.utc)
+    assert main.branches.discard_unused(now) == []
+    main.tables.branch_records.touch("old", int((now - timedelta(days=15)).timestamp() * 1000))
+    assert main.branches.discard_unused(now) == ["old"]
+    assert [one.name for one in main.branches.list()] == ["new"]
+    assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+
+
+def test_a_publication_whose_process_ended_before_it_was_recorded_is_recorded_once(
+    main: Lake, at: Callable[[str], Lake]
+) -> None:
+    at("trial").tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    recorded: list[str] = []
+
+    def killed(_publication: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        main.branches.publish("trial", record=killed)
+    assert main.tables.scan(STORES).count() == 2
+    again = main.branches.publish("trial", record=lambda one: recorded.extend(table.table for table in one.tables))
+    assert recorded == [STORES]
+    assert [one.table for one in again.tables] == [STORES]
+    assert main.tables.scan(STORES).count() == 2
+    assert list(main.branches.list()) == []
+
+
+def test_a_process_that_ended_while_it_began_a_table_does_not_stop_the_branch(
+    main: Lake, at: Callable[[str], Lake]
+) -> None:
+    trial = at("trial")
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    records, identifier = main.tables.branch_records, TableIdentifier.from_string(ORDERS)
+    branch = records.find("trial")
+    assert branch is not None
+    entry = replace(branch.tables[TableIdentifier.from_string(STORES)], identifier=identifier, opened=False)
+    records.add_table("trial", replace(entry, table_uuid=main.tables.load_table(ORDERS).metadata.table_uuid))
+    assert [one.table for one in main.branches.show("trial").tables] == [STORES]
+    main.branches.publish("trial")
+    assert main.tables.scan(STORES).count() == 2
+
+
+def test_a_table_without_commits_of_the_branch_is_left_as_it_is(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    assert trial.tables.at_branch is not None
+    new = NewTable(main.tables.load_table(ORDERS).schema())
+    trial.tables.begin_branch(
+        trial.tables.at_branch, TableIdentifier.from_string(ORDERS), main.tables.load_table(ORDERS), new
+    )
+    assert state_of(main, "trial") is TableState.UNCHANGED
+    main.branches.publish("trial")
+    assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+
+
+def test_two_publications_at_once_publish_once(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("trial").tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+
+    def meanwhile(_publication: object) -> None:
+        Lake(main.artifacts).branches.publish("trial")
+
+    main.branches.publish("trial", record=meanwhile)
+    assert main.tables.scan(STORES).count() == 2
+    assert list(main.branches.list()) == []
+
+
+def test_an_empty_branch_has_nothing_to_publish(main: Lake) -> None:
+    main.branches.create("trial")
+    with pytest.raises(ConfigurationError, match="no commit to publish"):
+        main.branches.publish("trial")
+
+
+def test_an_incompatible_write_changes_nothing(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    with pytest.raises((SchemaEvolutionError, ConfigurationError)):
+        trial.tables.write_data(STORES, pa.table({"id": ["a"]}), mode="append")
+    assert trial.tables.scan(STORES).count() == 1
+    assert StagingBranch.of_lake("trial").mark == "branch:trial"
