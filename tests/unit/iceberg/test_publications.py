@@ -677,7 +677,7 @@ def test_the_branch_of_a_run_lives_as_long_as_asked_from_its_beginning_on(
     """Iceberg counts the age of a branch from its snapshot, which may be older than that already."""
     monkeypatch.setattr("floe_iceberg.transactions.run_branches.now_ms", lambda: int(time.time() * 1000) + 86_400_000)
     new = NewTable(tables.load_table("silver.orders").schema())
-    table = tables.open_run_branch("silver.orders", "one", new, max_age=timedelta(hours=1))
+    table = tables.open_branch("silver.orders", StagingBranch.of_run("one"), new, max_age=timedelta(hours=1))
     age = table.metadata.refs["floe-run-one"].max_ref_age_ms
     assert age is not None
     assert age >= 25 * 3_600_000

@@ -105,7 +105,7 @@ def tables_to_append_to(
     tables: dict[AssetKey, TableIdentifier] = {}
     for stored in assets_in_lake(definitions, assets):
         with opened(stored, definitions, instance) as place:
-            table = place.tables.find_table(place.table) if place is not None and place.appends else None
+            table = place.find_table() if place is not None and place.appends else None
             if place is not None and table is not None and BranchHistory(table, place.branch).has_rows:
                 tables[stored.spec.key] = place.table
     return tables
@@ -167,7 +167,7 @@ def _recorded(materialization: AssetMaterialization | None) -> RecordedWrite:
 
 def _differences(place: Place, records: _Records, samples: int | None) -> Iterator[Difference]:
     """The differences of one asset, one per reason."""
-    table = place.tables.find_table(place.table)
+    table = place.find_table()
     history = None if table is None else BranchHistory(table, place.branch)
     losses = _losses(history, records, samples, str(place.table))
     if history is not None:

@@ -117,7 +117,7 @@ class _Writer:
     slices: dict[Any, TableSlice]
 
     def plan(self, keys: Sequence[str]) -> PlannedWrite:
-        table = self.place.tables.find_table(self.place.table)
+        table = self.place.find_table()
         if table is not None and unpublished_by(table.properties) is not None:
             table = None
         refused = list(self._refusals(table, keys))
@@ -144,12 +144,19 @@ class _Writer:
         checks: list[Callable[[], object]] = [
             lambda: refuse_tags(self.stored.spec.tags, self.stored.name),
             self._refuse_keys,
+            self._refuse_not_shown,
             lambda: check_branch(table, self.place.table, self.place.branch),
         ]
         if table is not None:
             checks.append(lambda: self.place.tables.refuse_moved(table, self.place.table))
             checks.append(lambda: check_table(self._request(keys), table))
         yield from filter(None, map(_refusal, checks))
+
+    def _refuse_not_shown(self) -> None:
+        """Refuse a table of main that the branch of the lake does not have."""
+        table = self.place.tables.find_table(self.place.table)
+        if table is not None:
+            self.place.tables.as_shown(table, self.place.table)
 
     def _refuse_keys(self) -> None:
         if self.place.mode is WriteMode.UPSERT:

@@ -16,8 +16,10 @@ from dagster import (
     ResourceDefinition,
     build_resources,
 )
+from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from floe_core.errors import TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_core.models import WriteMode
 from floe_dagster._dagster.names import wrap_resources_for_execution
@@ -56,6 +58,14 @@ class Place:
     table: TableIdentifier
     branch: str
     mode: WriteMode
+
+    def find_table(self) -> Table | None:
+        """The table as main, or the branch of the lake, shows it; None if it does not exist there."""
+        table = self.tables.find_table(self.table)
+        try:
+            return None if table is None else self.tables.as_shown(table, self.table)
+        except TableNotFoundError:
+            return None
 
     @property
     def appends(self) -> bool:
@@ -108,9 +118,10 @@ def opened(stored: AssetInLake, definitions: Definitions, instance: DagsterInsta
 
 
 def _branch(stored: AssetInLake, manager: IcebergIOManager) -> str:
-    """The branch of its table that the asset is written to."""
+    """The branch of its table that the asset is written to, as the lake shows the table."""
     at_branch = lake_of(manager.lake, manager.table_manager).tables.at_branch
-    return at_branch.name if at_branch is not None else stored.options.branch or manager.branch or MAIN_BRANCH
+    own = stored.options.branch or manager.branch or MAIN_BRANCH
+    return own if at_branch is None else MAIN_BRANCH
 
 
 def _needed(manager: Any, resources: Mapping[str, Any]) -> dict[str, ResourceDefinition]:

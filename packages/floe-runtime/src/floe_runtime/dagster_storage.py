@@ -140,7 +140,8 @@ def protect_project(home: Path) -> None:
 
     Dagster's daemon and web server store errors of the project's code, but do not load its definitions.
     """
-    folder, (kind, _, rest) = home.absolute().parent, home.name.partition(".")
+    # The folder of a branch of the lake has its name behind an @.
+    folder, (kind, _, rest) = home.absolute().parent, home.name.partition("@")[0].partition(".")
     if folder.name != ".floe":
         return
     # `dagster.ENVIRONMENT`, plus a checksum if the catalog changed; `pipeline.py` names these folders.

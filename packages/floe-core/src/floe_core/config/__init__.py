@@ -24,6 +24,7 @@ from floe_core.config.rest_properties import header_properties
 from floe_core.config.settings import duration_text
 from floe_core.config.spec import (
     BRANCH_VARIABLE,
+    MAIN,
     PUBLISH_VARIABLE,
     ClientCredentials,
     LocalStorageConfig,
@@ -43,6 +44,7 @@ from floe_core.config.spec import (
 __all__ = [
     "BRANCH_VARIABLE",
     "CATALOG_NAME",
+    "MAIN",
     "PUBLISH_VARIABLE",
     "AcceptedValues",
     "CheckScope",

@@ -164,6 +164,7 @@ def _at(lake: Lake, identifier: TableIdentifier, branch: str) -> CheckedRows:
     if run is not None and run.branch in table.metadata.refs:
         branch = run.branch
     elif branch == MAIN_BRANCH:
+        table = lake.tables.as_shown(table, identifier)
         refuse_unpublished(table, identifier)
     if branch != MAIN_BRANCH and branch not in table.metadata.refs:
         raise ConfigurationError(

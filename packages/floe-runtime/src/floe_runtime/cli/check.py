@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from floe_runtime.cli.common import (
+    branch_option,
     compile_here,
     console,
     environment_option,
     json_option,
+    known_branch,
     observe,
     only_json,
     plain_warnings,
@@ -36,6 +38,7 @@ __all__ = ["check"]
 @click.option("--examples", is_flag=True, help="Also print some of the rows that fail.")
 @project_option
 @environment_option
+@branch_option
 @json_option
 @tells_errors
 def check(
@@ -44,6 +47,7 @@ def check(
     examples: bool,
     project: Path | None,
     environment: str | None,
+    branch: str | None,
     as_json: bool,
 ) -> None:
     """Run the checks of assets and tables. Nothing is written to tables.
@@ -54,7 +58,7 @@ def check(
 
     The exit code is 1 if a check failed or could not be run; a check with the severity warn does not count.
     """
-    artifacts = compile_here(project, environment, quiet=as_json)
+    artifacts = known_branch(compile_here(project, environment, branch=branch, quiet=as_json))
     observe(artifacts)
     with only_json(as_json), plain_warnings(artifacts.root, quiet=as_json):
         from floe_iceberg import Lake

@@ -33,6 +33,7 @@ __all__ = [
     "RefusedError",
     "SuggestingChoice",
     "Verbs",
+    "branch_option",
     "compile_here",
     "confirm",
     "consent",
@@ -42,6 +43,7 @@ __all__ = [
     "facts_document",
     "fail",
     "json_option",
+    "known_branch",
     "named",
     "namespaces_option",
     "observe",
@@ -80,6 +82,12 @@ _ENGINES = (
 
 environment_option = click.option(
     "--env", "environment", metavar="NAME", envvar="FLOE_ENV", help="The environment of floe.yaml to use."
+)
+branch_option = click.option(
+    "--branch",
+    metavar="NAME",
+    envvar="FLOE_BRANCH",
+    help="The branch of the lake to read and write; main is none.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document for programs.")
 project_option = click.option(
@@ -216,8 +224,15 @@ def named(tables: Sequence[str], namespaces: Sequence[str]) -> tuple[list[TableI
     return [TableIdentifier.from_string(name) for name in tables], [Namespace.from_string(name) for name in namespaces]
 
 
-def compile_here(project: Path | None, environment: str | None, *, quiet: bool = False) -> CompiledArtifacts:
-    """Compile the project, write its contract and the schema that its floe.yaml names, and show warnings."""
+def compile_here(
+    project: Path | None, environment: str | None, *, branch: str | None = "main", quiet: bool = False
+) -> CompiledArtifacts:
+    """Compile the project, write its contract and the schema that its floe.yaml names, and show warnings.
+
+    Args:
+        branch: The branch of the lake. None is that of floe.yaml; commands without --branch are about main.
+    """
+    from floe_core.identifiers import check_branch_name
     from floe_core.compiler import compile_project, find_project
     from floe_core.config import schema_path, write_spec_schema
 
@@ -227,7 +242,23 @@ def compile_here(project: Path | None, environment: str | None, *, quiet: bool =
         write_spec_schema(compilation.artifacts.root)
     for warning in () if quiet else compilation.warnings:
         print_warning(str(warning))
-    return compilation.artifacts
+    if branch is not None and branch != "main":
+        try:
+            check_branch_name(branch)
+        except ValueError as exc:
+            raise click.UsageError(f"--branch: {exc}") from None
+    return compilation.artifacts.on_branch(branch)
+
+
+def known_branch(artifacts: CompiledArtifacts) -> CompiledArtifacts:
+    """The project, if the branch that it is opened at exists: a command that only reads creates none."""
+    name = artifacts.lake_branch
+    if name is not None:
+        from floe_iceberg import Lake
+
+        with Lake(artifacts.on_branch("main")) as lake:
+            lake.branches.show(name)
+    return artifacts
 
 
 def consent(artifacts: CompiledArtifacts, yes: bool, action: str) -> None:
@@ -314,9 +345,9 @@ def fail(message: str, *, as_json: bool, problems: list[str] | None = None) -> N
     raise click.exceptions.Exit(1)
 
 
-def options_here(project: Path | None, environment: str | None) -> str:
-    """The options with which a printed command finds this project and environment again."""
-    given = (("--project", project), ("--env", environment))
+def options_here(project: Path | None, environment: str | None, branch: str | None = None) -> str:
+    """The options with which a printed command finds this project, environment and branch again."""
+    given = (("--project", project), ("--env", environment), ("--branch", branch))
     return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value)
 
 

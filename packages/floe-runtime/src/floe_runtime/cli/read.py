@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from floe_runtime.cli.common import project_options, table_argument
+from floe_runtime.cli.common import branch_option, project_options, table_argument
 from floe_runtime.cli.rows.options import output_options, wanted_output
 from floe_runtime.cli.rows.start import skip_pandas
 from floe_runtime.cli.tables.opened import open_tables
@@ -27,6 +27,7 @@ __all__ = ["read"]
 @click.option("--as-of", metavar="TIME", help="As it was at this time, such as 2026-01-31T12:00:00+00:00.")
 @click.option("--ref", metavar="NAME", help="As this tag or branch shows it.")
 @click.option("--snapshot", metavar="ID", help="As it was at this snapshot.")
+@branch_option
 @output_options
 @project_options
 def read(
@@ -36,6 +37,7 @@ def read(
     as_of: str | None,
     ref: str | None,
     snapshot: str | None,
+    branch: str | None,
     limit: int | None,
     output: str | None,
     file: Path | None,
@@ -54,7 +56,7 @@ def read(
     from floe_runtime.cli.rows.output import Rows, write_rows
 
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    with open_tables(table, project, environment) as (_artifacts, tables):
+    with open_tables(table, project, environment, branch) as (_artifacts, tables):
         import pyarrow as pa
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.io.pyarrow import schema_to_pyarrow

@@ -11,7 +11,9 @@ import click
 from floe_runtime.cli.common import (
     RefusedError,
     SuggestingChoice,
+    branch_option,
     compile_here,
+    known_branch,
     observe,
     project_options,
 )
@@ -37,12 +39,14 @@ __all__ = ["sql"]
     show_default=True,
     help="What executes it, in its SQL.",
 )
+@branch_option
 @output_options
 @project_options
 def sql(
     query: str | None,
     script: Path | None,
     engine: str,
+    branch: str | None,
     limit: int | None,
     output: str | None,
     file: Path | None,
@@ -64,7 +68,7 @@ def sql(
     from floe_iceberg import Lake
     from floe_runtime.cli.rows.output import Rows, write_rows
 
-    artifacts = compile_here(project, environment)
+    artifacts = known_branch(compile_here(project, environment, branch=branch))
     observe(artifacts)
     try:
         with Lake(artifacts) as lake, lake.sql(text, engine="spark" if engine == "spark" else "duckdb") as result:

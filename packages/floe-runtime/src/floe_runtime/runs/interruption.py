@@ -155,7 +155,7 @@ def _found(
 
 
 def _snapshots_of(place: Place, run_id: str) -> list[SnapshotInfo]:
-    table = place.tables.find_table(place.table)
+    table = place.find_table()
     if table is None:
         return []
     history = ancestors_of(table.snapshot_by_name(place.branch), table.metadata)

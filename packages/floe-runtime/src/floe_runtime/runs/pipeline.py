@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 import os
 import sys
 import traceback
@@ -19,15 +17,17 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetKey, DagsterInstance, Definitions, JobDefinition
 
-from floe_core.config import CATALOG_NAME, PUBLISH_VARIABLE, CompiledArtifacts, Publish
+from floe_core.config import BRANCH_VARIABLE, MAIN, PUBLISH_VARIABLE, CompiledArtifacts, Publish
 from floe_core.errors import ConfigurationError, FloeError
 from floe_core.java import java_problem
 from floe_core.plugins import OrchestratorPlugin, create_orchestrator_plugin, start, stop
-from floe_core.security import make_folder, narrow
+from floe_core.security import narrow
 from floe_dagster._dagster.names import NO_COMPUTE_LOGS
 from floe_dagster.atomic import written_by
+from floe_dagster.runs import keep_history_of
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
 from floe_runtime.runs.failures import Place, place_in
+from floe_runtime.runs.homes import home_of, open_home
 from floe_runtime.runs.selection import select
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ _EARLIER_SETTINGS = (_QUIET, f"{_QUIET}{_FEW_RUNS}")
 
 # The files of each project whose modules are loaded, and the version of each that was loaded.
 _loaded: dict[Path, dict[Path, tuple[int, int] | None]] = {}
-# Whether the definitions of each loaded project publish whole runs.
-_loaded_publish: dict[Path, str | None] = {}
+# The variables that the definitions of each loaded project were made with.
+_loaded_with: dict[Path, tuple[str | None, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,8 @@ def open_pipeline(artifacts: CompiledArtifacts, *, publish: Publish | None = Non
         ):
             definitions = _load(artifacts, orchestrator)
             with DagsterInstance.from_config(str(home)) as instance:
+                if artifacts.lake_branch is not None:
+                    keep_history_of(instance, artifacts.lake_branch)
                 try:
                     yield Pipeline(artifacts, definitions, instance)
                 finally:
@@ -136,7 +138,8 @@ def open_pipeline(artifacts: CompiledArtifacts, *, publish: Publish | None = Non
 def open_history(artifacts: CompiledArtifacts) -> Iterator[DagsterInstance | None]:
     """The history of the runs, without the definitions, which may not be importable; None if there was no run."""
     artifacts.protect_secrets()
-    if not os.environ.get("DAGSTER_HOME") and not (_home_of(artifacts)[0] / "history").is_dir():
+    elsewhere = os.environ.get("DAGSTER_HOME") and artifacts.lake_branch is None
+    if not elsewhere and not (home_of(artifacts)[0] / "history").is_dir():
         yield None
         return
     with _dagster_home(artifacts) as home, DagsterInstance.from_config(str(home)) as instance:
@@ -165,7 +168,8 @@ def _orchestrator(artifacts: CompiledArtifacts) -> Iterator[OrchestratorPlugin]:
 def _inside(artifacts: CompiledArtifacts, *, publish: Publish | None = None) -> Iterator[None]:
     """Make the project's folder the working directory and importable, and set the variables that it is loaded with."""
     before, path = Path.cwd(), list(sys.path)
-    own = {"FLOE_ENV": artifacts.environment or "", **({PUBLISH_VARIABLE: publish} if publish is not None else {})}
+    own = {"FLOE_ENV": artifacts.environment or "", BRANCH_VARIABLE: artifacts.lake_branch or MAIN}
+    own |= {PUBLISH_VARIABLE: publish} if publish is not None else {}
     variables = {name: os.environ.get(name) for name in own}
     os.chdir(artifacts.root)
     sys.path.insert(0, str(artifacts.root))
@@ -184,48 +188,29 @@ def _inside(artifacts: CompiledArtifacts, *, publish: Publish | None = None) -> 
 @contextmanager
 def _dagster_home(artifacts: CompiledArtifacts) -> Iterator[Path]:
     given = os.environ.get("DAGSTER_HOME")
-    if given:
+    if given and artifacts.lake_branch is None:
         if not Path(given).is_absolute() or not Path(given).is_dir():
             raise ConfigurationError(
                 f"DAGSTER_HOME is {given!r}, which is not the absolute path of a folder; create it, or unset it"
             )
         yield Path(given)
         return
-    home = _history_of(artifacts)
+    home = open_home(artifacts)
     settings = home / "dagster.yaml"
     # Both settings store the history in the same files; settings that a user changed are kept.
     if not settings.exists() or settings.read_text(encoding="utf-8") in _EARLIER_SETTINGS:
         settings.write_text(_DAGSTER_SETTINGS, encoding="utf-8")
     name, size = BATCH_SIZE
     own = {"DAGSTER_HOME": str(home)} | ({} if name in os.environ else {name: size})
+    before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:
         yield home
     finally:
-        for name in own:
+        for name, value in before.items():
             del os.environ[name]
-
-
-def _history_of(artifacts: CompiledArtifacts) -> Path:
-    """The folder of the run history; it is created if it does not exist."""
-    home, identity = _home_of(artifacts)
-    make_folder(home)
-    (home / "catalog.json").write_text(identity, encoding="utf-8")
-    return home
-
-
-def _home_of(artifacts: CompiledArtifacts) -> tuple[Path, str]:
-    """The folder of the run history, one per environment and catalog, and the identity of that catalog."""
-    name = "dagster" if artifacts.environment is None else f"dagster.{artifacts.environment}"
-    catalog = artifacts.catalog.model_dump(mode="json", include={"type", "uri", "name", "warehouse", "realm"})
-    if catalog.get("name") == CATALOG_NAME:  # older files do not have the name
-        del catalog["name"]
-    identity = json.dumps(catalog, sort_keys=True)
-    home = artifacts.root / ".floe" / name
-    mark = home / "catalog.json"
-    if mark.is_file() and mark.read_text(encoding="utf-8") != identity:
-        home = home.with_name(f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
-    return home, identity
+            if value is not None:
+                os.environ[name] = value
 
 
 def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Definitions:
@@ -247,9 +232,14 @@ def _load(artifacts: CompiledArtifacts, orchestrator: OrchestratorPlugin) -> Def
         raise ConfigurationError(_import_failure(name, exc, artifacts.root)) from exc
     files = {Path(str(module.__file__)) for module in _own_modules(artifacts.root).values()}
     _loaded[artifacts.root] = {file: _version(file) for file in files}
-    _loaded_publish[artifacts.root] = os.environ.get(PUBLISH_VARIABLE)
+    _loaded_with[artifacts.root] = _variables()
     definitions: Definitions = orchestrator.definitions_in(module)
     return definitions
+
+
+def _variables() -> tuple[str | None, ...]:
+    """What definitions depend on beside their files."""
+    return tuple(os.environ.get(name) for name in (PUBLISH_VARIABLE, BRANCH_VARIABLE))
 
 
 def _own_modules(root: Path) -> dict[str, ModuleType]:
@@ -281,7 +271,7 @@ def _forget_outdated(root: Path) -> None:
     loaded = _loaded.pop(root, None)
     others = [other for other in _loaded if other != root]
     edited = loaded is None or any(_version(file) != version for file, version in loaded.items())
-    if edited or _loaded_publish.get(root) != os.environ.get(PUBLISH_VARIABLE):
+    if edited or _loaded_with.get(root) != _variables():
         others.append(root)
         importlib.invalidate_caches()
     for other in others:

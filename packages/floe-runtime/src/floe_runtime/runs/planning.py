@@ -21,7 +21,7 @@ from floe_runtime.runs.reasons import Reason, changed_code, is_behind, newer_key
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from floe_core.config import Publish
+    from floe_core.config import CompiledArtifacts, Publish
     from floe_dagster._dagster.names import AssetGraph
     from floe_runtime.runs.pipeline import Pipeline
 
@@ -36,6 +36,7 @@ __all__ = [
     "missing_and_lost",
     "not_atomic",
     "plan_run",
+    "refuse_atomic_branch",
     "refuse_not_atomic",
     "shared_partitions",
     "when_published",
@@ -305,6 +306,16 @@ def _writes(graph: AssetGraph, planned: Sequence[Batch]) -> set[tuple[AssetKey, 
 def when_published(atomic: bool, one_by_one: bool) -> Publish | None:
     """When the tables of the run become visible; None if floe.yaml decides."""
     return "one-by-one" if one_by_one else "run" if atomic else None
+
+
+def refuse_atomic_branch(artifacts: CompiledArtifacts, publish: Publish | None) -> None:
+    """Refuse an atomic run on a branch of the lake."""
+    if publish is not None and artifacts.lake_branch is not None:
+        raise ConfigurationError(
+            f"an atomic run publishes to main, and this run writes to branch {artifacts.lake_branch!r} of the lake, "
+            f"whose tables are published together anyway: leave --atomic out, and then run floe branches publish "
+            f"{artifacts.lake_branch}"
+        )
 
 
 def refuse_not_atomic(pipeline: Pipeline, plan: RunPlan) -> None:

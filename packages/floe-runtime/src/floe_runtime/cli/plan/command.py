@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from floe_runtime.cli.common import (
+    branch_option,
     compile_here,
     console,
+    known_branch,
     observe,
     only_json,
     plain_warnings,
@@ -32,6 +34,7 @@ __all__ = ["plan"]
 @request_options
 @publish_options
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@branch_option
 @project_options
 def plan(
     selection: tuple[str, ...],
@@ -43,6 +46,7 @@ def plan(
     atomic: bool,
     one_by_one: bool,
     markdown: bool,
+    branch: str | None,
     project: Path | None,
     environment: str | None,
     as_json: bool,
@@ -61,13 +65,14 @@ def plan(
     from floe_runtime.cli.plan.document import plan_document
     from floe_runtime.cli.plan.markdown import markdown_lines
     from floe_runtime.cli.plan.text import print_plan
-    from floe_runtime.runs.planning import when_published
+    from floe_runtime.runs.planning import refuse_atomic_branch, when_published
 
     if markdown and as_json:
         raise click.UsageError("--markdown and --json are mutually exclusive.")
     request = requested(selection, select, partition, partition_range, with_unpartitioned, missing)
     with stops_before("written"):
-        artifacts = compile_here(project, environment)
+        artifacts = known_branch(compile_here(project, environment, branch=branch))
+        refuse_atomic_branch(artifacts, when_published(atomic, one_by_one))
         described = _described(artifacts, request, when_published(atomic, one_by_one), piped=as_json or markdown)
     refusal = described.refusal
     if as_json:
@@ -76,7 +81,7 @@ def plan(
         for line in markdown_lines(described, _title(artifacts)):
             click.echo(line)
     else:
-        where = place_options(project, environment)
+        where = place_options(project, environment, branch)
         print_plan(console(), described, _title(artifacts), arguments=sys.argv[2:], where=where)
     if refusal is not None:
         raise click.exceptions.Exit(3)
@@ -96,4 +101,5 @@ def _described(
 
 def _title(artifacts: CompiledArtifacts) -> str:
     where = f" ({artifacts.environment}{', protected' * artifacts.protected})" if artifacts.environment else ""
-    return f"{artifacts.name}{where}"
+    at = f" at branch {artifacts.lake_branch}" if artifacts.lake_branch else ""
+    return f"{artifacts.name}{where}{at}"

@@ -80,7 +80,7 @@ def requested(
     return RunRequest((*selection, *select), partition, partition_range, missing, with_unpartitioned)
 
 
-def place_options(project: Path | None, environment: str | None) -> list[str]:
-    """The options with which a printed command finds this project and environment again."""
-    given = (("--project", project), ("--env", environment))
+def place_options(project: Path | None, environment: str | None, branch: str | None = None) -> list[str]:
+    """The options with which a printed command finds this project, environment and branch again."""
+    given = (("--project", project), ("--env", environment), ("--branch", branch))
     return [argument for option, value in given if value for argument in (option, str(value))]

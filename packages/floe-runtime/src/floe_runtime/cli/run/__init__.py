@@ -15,6 +15,7 @@ import click
 from floe_runtime.cli.common import (
     InterruptionError,
     RefusedError,
+    branch_option,
     compile_here,
     console,
     environment_option,
@@ -68,6 +69,7 @@ __all__ = ["run"]
 )
 @project_option
 @environment_option
+@branch_option
 @json_option
 @tells_errors
 def run(
@@ -84,6 +86,7 @@ def run(
     log_format: str | None,
     project: Path | None,
     environment: str | None,
+    branch: str | None,
     as_json: bool,
 ) -> None:
     """Materialize the assets of the project.
@@ -103,19 +106,23 @@ def run(
     With --atomic, or publish: run in floe.yaml, the assets are written to a branch of their tables and published
     together at the end; if one of them or a blocking check fails, no reader sees anything of the run.
 
+    With --branch, or branch: in floe.yaml, the assets are written to a branch of the lake, and read main as it was when
+    the branch was created; see floe branches.
+
     If an asset fails, the assets that depend on it are skipped, and the log of the run with the traceback is written
     to .floe/logs. Ctrl-C reports what was written before, and exits with 130.
     """
-    from floe_runtime.runs.planning import when_published
+    from floe_runtime.runs.planning import refuse_atomic_branch, when_published
 
     if verbose and quiet:
         raise click.UsageError("-v and -q are mutually exclusive.")
     request = requested(selection, select, partition, partition_range, with_unpartitioned, missing)
     with stops_before("written"):
-        artifacts = compile_here(project, environment, quiet=quiet)
+        artifacts = compile_here(project, environment, branch=branch, quiet=quiet)
         observe(artifacts, log_format=log_format)
-    where = place_options(project, environment)
+    where = place_options(project, environment, branch)
     publish = when_published(atomic, one_by_one)
+    refuse_atomic_branch(artifacts, publish)
     command = _Run(artifacts, request, where, publish=publish, as_json=as_json, verbose=verbose, quiet=quiet)
     with only_json(as_json):
         outcome = command.execute()

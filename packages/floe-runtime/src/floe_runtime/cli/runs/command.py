@@ -12,10 +12,12 @@ import click
 
 from floe_runtime.cli.common import (
     Verbs,
+    branch_option,
     compile_here,
     confirm,
     console,
     document,
+    known_branch,
     only_json,
     print_error,
     print_json,
@@ -66,16 +68,23 @@ def runs() -> None:
 )
 @click.option("--status", metavar="STATUS", callback=_status, help="Only runs with this status, such as failure.")
 @click.option("--asset", metavar="NAME", help="Only runs that were to materialize this asset.")
+@branch_option
 @project_options
 def list_(
-    limit: int, status: str | None, asset: str | None, project: Path | None, environment: str | None, as_json: bool
+    limit: int,
+    status: str | None,
+    asset: str | None,
+    branch: str | None,
+    project: Path | None,
+    environment: str | None,
+    as_json: bool,
 ) -> None:
     """List runs, the latest first, of floe run, floe dev and schedules; times are in UTC."""
     from floe_runtime.runs.history import NO_RUNS, past_runs, similar_assets
 
     found: list[PastRun] = []
     near: list[str] = []
-    with _history(project, environment, as_json) as (artifacts, instance):
+    with _history(project, environment, branch, as_json) as (artifacts, instance):
         if instance is not None:
             found = past_runs(instance, limit=limit + 1, status=status, asset=asset)
             near = similar_assets(instance, asset) if asset is not None and not found else []
@@ -98,8 +107,11 @@ def list_(
 @runs.command()
 @click.argument("run", metavar="[RUN]", required=False)
 @click.option("--logs", is_flag=True, help="Also print everything that Dagster recorded of the run.")
+@branch_option
 @project_options
-def show(run: str | None, logs: bool, project: Path | None, environment: str | None, as_json: bool) -> None:
+def show(
+    run: str | None, logs: bool, branch: str | None, project: Path | None, environment: str | None, as_json: bool
+) -> None:
     """Show a run: status, duration, what it wrote, errors and its log.
 
     RUN is the id of a run, or its beginning; by default the latest run.
@@ -109,7 +121,7 @@ def show(run: str | None, logs: bool, project: Path | None, environment: str | N
     from floe_runtime.runs.failures import log_lines
     from floe_runtime.runs.history import NO_RUNS, details_of, find_run
 
-    with _history(project, environment, as_json) as (artifacts, instance):
+    with _history(project, environment, branch, as_json) as (artifacts, instance):
         if instance is None:
             raise ConfigurationError(NO_RUNS)
         details = details_of(instance, find_run(instance, run), artifacts.root)
@@ -161,11 +173,11 @@ def discard(run: str, yes: bool, project: Path | None, environment: str | None, 
 
 @contextmanager
 def _history(
-    project: Path | None, environment: str | None, as_json: bool
+    project: Path | None, environment: str | None, branch: str | None, as_json: bool
 ) -> Iterator[tuple[CompiledArtifacts, DagsterInstance | None]]:
     from floe_runtime.runs.pipeline import open_history
 
-    artifacts = compile_here(project, environment)
+    artifacts = known_branch(compile_here(project, environment, branch=branch))
     with only_json(as_json), open_history(artifacts) as instance:
         yield artifacts, instance
 
