@@ -17,6 +17,7 @@ from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.audit import Draft, audited
 from floe_iceberg.branches import Branches
 from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
+from floe_iceberg.comparison import TableComparison, compare_rows
 from floe_iceberg.heads import Heads, TableHead
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.query import QueryResult, run
@@ -229,6 +230,55 @@ class Lake:
         """
         rows = replace(self._checked(identifier_of(identifier), revision), within=within)
         return run_checks(self, checks, rows, other=lambda name: self._checked(name, None), engine=engine)
+
+    def compare(
+        self,
+        identifier: TableName,
+        *,
+        before: Revision | None,
+        after: Revision | None = None,
+        keys: Sequence[str] | None = None,
+        examples: int = 5,
+        max_rows: int = 10_000_000,
+        hidden: Collection[str] = (),
+    ) -> TableComparison:
+        """Compare two snapshots of a table by their rows: added, removed and changed, by partition, with examples.
+
+        Only files in which the snapshots differ are read, in bounded memory, without Spark. A row that was carried over
+        to another file, as by a compaction, does not differ.
+
+        Args:
+            identifier: The table.
+            before: The snapshot, tag, branch or time to compare with. None: the table had no rows.
+            after: The snapshot, tag, branch or time that is compared. By default the head.
+            keys: The columns that identify a row, so that changed rows are found. By default the identifier fields of
+                the table; an empty list for none.
+            examples: The maximum number of rows of each kind to show.
+            max_rows: If the differing files have more rows, a sample of about this size is compared.
+            hidden: Columns whose values are never shown.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from floe_core import compile_project
+            >>> from floe_iceberg import Lake
+            >>> _ = Path("floe.yaml").write_text("name: shop")
+            >>> with Lake(compile_project(Path()).artifacts) as lake:
+            ...     first = lake.tables.write_data("bronze.orders", pa.table({"id": [1, 2, 3]}), mode="append")
+            ...     _ = lake.tables.write_data("bronze.orders", pa.table({"id": [3, 4]}), mode="overwrite")
+            ...     found = lake.compare("bronze.orders", before=first.snapshot_id)
+            >>> found.rows_added, found.rows_removed, found.examples.added
+            (1, 2, ({'id': 4},))
+        """
+        return compare_rows(
+            self,
+            identifier,
+            before=before,
+            after=after,
+            keys=keys,
+            examples=examples,
+            max_rows=max_rows,
+            hidden=hidden,
+        )
 
     def audit(
         self, identifier: TableName, *, early_columns: bool = False, keep: timedelta = timedelta(days=7)

@@ -1,6 +1,6 @@
 """What a table holds, by its metadata: schema, history, files, partitions, and how two snapshots differ."""
 
-from floe_iceberg.inspection.comparison import ColumnChange, PartitionChange, SnapshotDiff
+from floe_iceberg.inspection.comparison import ColumnChange, PartitionChange, SnapshotDiff, column_changes
 from floe_iceberg.inspection.description import (
     Column,
     PartitionField,
@@ -33,6 +33,7 @@ __all__ = [
     "SortedColumn",
     "TableDescription",
     "TableSummary",
+    "column_changes",
     "facts_of",
     "partition_text",
     "ref_text",

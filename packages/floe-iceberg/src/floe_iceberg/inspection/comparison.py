@@ -20,7 +20,7 @@ from floe_iceberg.inspection.files import Found, entries_of, partition_order, si
 from floe_iceberg.inspection.history import Commit, commit_of, refs_by_snapshot
 from floe_iceberg.snapshots import ancestors_of
 
-__all__ = ["ColumnChange", "PartitionChange", "SnapshotDiff", "compare"]
+__all__ = ["ColumnChange", "PartitionChange", "SnapshotDiff", "column_changes", "compare"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def compare(table: Table, start: Snapshot, end: Snapshot, *, end_is_now: bool) -
         start=sides[0],
         end=sides[1],
         commits=between.index(start.snapshot_id) if start.snapshot_id in between else None,
-        columns=Listing(_columns(_schema(table, start), table.schema() if end_is_now else _schema(table, end))),
+        columns=Listing(column_changes(_schema(table, start), table.schema() if end_is_now else _schema(table, end))),
         partitions=Listing(_partitions(table, start, end)),
     )
 
@@ -94,7 +94,8 @@ def _schema(table: Table, snapshot: Snapshot) -> Schema:
     return schemas.get(snapshot.schema_id, table.schema()) if snapshot.schema_id is not None else table.schema()
 
 
-def _columns(start: Schema, end: Schema) -> Iterator[ColumnChange]:
+def column_changes(start: Schema, end: Schema) -> Iterator[ColumnChange]:
+    """The columns that differ, by their field ids."""
     before = {column.id: column for column in columns_of(start)}
     after = {column.id: column for column in columns_of(end)}
     for column in after.values():

@@ -25,10 +25,12 @@ __all__ = [
     "FileListing",
     "Found",
     "Partition",
+    "PartitionTexts",
     "entries_of",
     "list_files",
     "list_partitions",
     "partition_order",
+    "partition_rank",
     "size_of",
 ]
 
@@ -174,8 +176,12 @@ def list_partitions(table: Table, snapshot: Snapshot | None) -> list[Partition]:
 
 def partition_order(found: Found) -> tuple[object, ...]:
     """Sorts files by partition: by spec, then by value; NULL first, NaN last."""
-    values = found.entry.data_file.partition
-    return (found.key[0], *(_rank(values[place]) for place in range(len(values))))
+    return partition_rank(found.key[0], found.entry.data_file.partition)
+
+
+def partition_rank(spec: object, values: Record) -> tuple[object, ...]:
+    """The place of a partition among others: by spec, then by value; NULL first, NaN last."""
+    return (spec, *(_rank(values[place]) for place in range(len(values))))
 
 
 def _rank(value: Any) -> tuple[int, Any]:
