@@ -24,7 +24,8 @@ EXAMPLES = {
     for title, text in re.findall(r"^## (.+?)\n.*?^```json\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
 }
 SNAPSHOT = EXAMPLES.pop("A snapshot")
-FREE = ("partition", "properties", "failed", "elsewhere", "others")  # their keys are names of the user
+# Their keys are names of the user.
+FREE = ("partition", "properties", "failed", "elsewhere", "others", "added[]", "removed[]", "key", "values")
 T = "bronze.orders"
 
 
@@ -103,6 +104,24 @@ def test_documents_of_tables_and_snapshots_are_as_documented(lake: Path) -> None
     documented("An error", lake, "tables", "shwo")
 
 
+def test_the_document_of_compared_rows_is_as_documented(tmp_path: Path) -> None:
+    (tmp_path / "floe.yaml").write_text("name: shop\n", encoding="utf-8")
+    tables = open_manager(tmp_path)
+    rows = pa.table({"id": [1, 2, 3], "amount": ["10", "20", "30"]})
+    by_id = [PartitionTransform(source_column="id", transform_type="identity")]
+    tables.write_data(T, rows, mode="append", partition_by=by_id)
+    tables.create_tag(T, "v0")
+    tables.evolve_schema(T, AddColumn("note", pa.string()))
+    tables.write_data(T, pa.table({"id": [2, 3, 4], "amount": ["20", "31", "40"]}), mode="overwrite")
+    tables.close()
+    title = "floe tables diff --rows"
+    shown = documented(title, tmp_path, "tables", "diff", T, "--from", "v0", "--rows", "--key", "id")
+    assert [len(rows) for rows in shown["examples"].values()] == [1, 1, 1]
+    changed, example = shown["examples"]["changed"][0], EXAMPLES[title]["examples"]["changed"][0]
+    assert changed["values"]["amount"].keys() == example["values"]["amount"].keys()
+    assert (len(shown["columns"]), len(shown["partitions"]), shown["key_problems"]["null_after"]) == (1, 3, 0)
+
+
 def test_documents_of_a_move_are_as_documented(tmp_path: Path) -> None:
     before, place = tmp_path / "before", tmp_path / "now"
     before.mkdir()
@@ -153,5 +172,11 @@ def test_documents_of_runs_are_as_documented(tmp_path: Path) -> None:
 
 def test_every_example_of_these_verbs_is_compared() -> None:
     ours = {title for title in EXAMPLES if title.startswith(("floe tables", "floe snapshots", "floe runs"))}
-    elsewhere = {"floe tables register", "floe runs list", "floe runs show", "floe runs discard"}
+    elsewhere = {
+        "floe tables register",
+        "floe tables diff --rows",
+        "floe runs list",
+        "floe runs show",
+        "floe runs discard",
+    }
     assert ours - elsewhere == VERBS.keys()

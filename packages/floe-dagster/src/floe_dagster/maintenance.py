@@ -46,6 +46,7 @@ from floe_dagster.assets.names import Naming, is_stored, table_of
 from floe_dagster.assets.options import OutputOptions, output_options
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.resources import LakeResource, lake_of
+from floe_dagster.runs.description import sensitive_columns
 from floe_iceberg import Lake
 from floe_iceberg.arguments import choice
 from floe_iceberg.maintenance import Maintenance, Outcome, Progress, TableOutcome
@@ -105,6 +106,11 @@ class StoredAsset:
     @property
     def name(self) -> str:
         return str(self.spec.key.to_user_string())
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The columns that are never shown, in lower case."""
+        return frozenset(sensitive_columns(self.options, self.spec.metadata))
 
 
 def stored_assets(

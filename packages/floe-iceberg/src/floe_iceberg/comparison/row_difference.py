@@ -227,4 +227,6 @@ class _Comparison:
                 f"comparing the rows of '{self.identifier}' needs more memory or disk than there is; compare a sample: "
                 f"a smaller max_rows ({message})"
             )
+        if self.columns.hidden:  # the words of DuckDB may be values
+            message = "its error is not shown, because columns of the table are not shown"
         return FloeStorageError(f"DuckDB cannot compare the rows of '{self.identifier}': {message}")

@@ -1,0 +1,1 @@
+"""floe branches: what its verbs print."""
