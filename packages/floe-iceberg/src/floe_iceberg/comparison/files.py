@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
+from floe_core.errors import FloeStorageError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.comparison.result import FileChanges
 from floe_iceberg.inspection.files import PartitionTexts, partition_rank
@@ -83,6 +84,11 @@ def _summarized(snapshot: Snapshot) -> int | None:
 
 
 def _planned(table: Table, identifier: TableIdentifier, snapshot: Snapshot) -> list[FileScanTask]:
+    if summary_of(snapshot).get("total-equality-deletes", "0") != "0":
+        raise FloeStorageError(
+            f"snapshot {snapshot.snapshot_id} of '{identifier}' has equality deletes, which only Spark reads; compare "
+            f"its files: floe tables diff {identifier} without --rows, or query both snapshots: floe sql --engine spark"
+        )
     return list(scan(table, identifier, snapshot_id=snapshot.snapshot_id, traced=False).plan_files())
 
 
