@@ -114,9 +114,7 @@ def test_what_a_branch_has_not_written_it_reads_as_main_was(main: Lake, at: Call
     assert len(seen(at("trial"))) == 4
 
 
-def test_a_table_of_main_that_is_younger_than_the_branch_is_absent_there(
-    main: Lake, at: Callable[[str], Lake]
-) -> None:
+def test_a_table_of_main_that_is_younger_than_the_branch_is_absent_there(main: Lake, at: Callable[[str], Lake]) -> None:
     trial = at("trial")
     main.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")
     with pytest.raises(TableNotFoundError, match="floe branches update trial"):

@@ -29,6 +29,7 @@ from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_iceberg import AddColumn, DropColumn, IcebergTableManager
 from floe_iceberg.catalogs import TableChange
 from floe_iceberg.catalogs.storage_catalog import StorageCatalog
+from floe_iceberg.snapshots import StagingBranch
 from floe_iceberg.transactions import HeadAssertion, HeadMove, NewTable, head_of, publish, recover
 
 NAMES = ("silver.orders", "silver.stores", "gold.revenue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_MODULES[name]), name)
 
 
-def connect(project: Path | str | None = None, *, environment: str | None = None) -> Project:
+def connect(project: Path | str | None = None, *, environment: str | None = None, branch: str | None = None) -> Project:
     """Compile a project and open its lake, with the verbs of the terminal.
 
     Logs and traces go where floe.yaml says. Operations outside of a span belong to one trace: that of the environment
@@ -31,6 +32,8 @@ def connect(project: Path | str | None = None, *, environment: str | None = None
     Args:
         project: The folder that holds floe.yaml. By default the current one, or the nearest parent that holds one.
         environment: The environment whose overlay is applied. By default none.
+        branch: The branch of the lake to read and write; it is created if it does not exist. By default that of
+            floe.yaml, or of the environment variable FLOE_BRANCH.
 
     Example:
         >>> from pathlib import Path
@@ -42,11 +45,12 @@ def connect(project: Path | str | None = None, *, environment: str | None = None
         2
     """
     from floe_core.compiler import compile_project, find_project
+    from floe_core.config import BRANCH_VARIABLE
     from floe_core.observability import observe, program_trace
     from floe_runtime.project import Project
 
     root = find_project(Path(project) if project is not None else None)
-    artifacts = compile_project(root, environment).artifacts
+    artifacts = compile_project(root, environment).artifacts.on_branch(branch or os.environ.get(BRANCH_VARIABLE))
     observe(artifacts)
     program_trace()
     return Project(artifacts)

@@ -10,6 +10,7 @@ from floe_core.errors import ConfigurationError, FloeError
 from floe_core.notebooks import Listing
 from floe_core.observability import warn
 from floe_iceberg import Lake
+from floe_runtime.branches import ProjectBranches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +59,11 @@ class Project(Lake):
         [2]
         ['success']
     """
+
+    @property
+    def branches(self) -> ProjectBranches:
+        """The branches of the lake, with their histories."""
+        return ProjectBranches(self)
 
     def plan(
         self,

@@ -11,9 +11,9 @@ from floe_core.errors import ConfigurationError
 __all__ = ["BRANCH_TAG", "keep_history_of", "refuse_branch_tag", "refuse_other_history"]
 
 # The tag of a run, with its branch of the lake.
-BRANCH_TAG = "floe/branch"
+BRANCH_TAG = "floe/lake_branch"
 # The key under which an instance records the branch whose history it has.
-_MARK = "floe/branch"
+_MARK = "floe/lake_branch"
 _ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 
 

@@ -31,6 +31,7 @@ _COMMANDS = {
     "tables": "List, show, compare, rename, register and drop tables, and show how healthy they are.",
     "snapshots": "List and tag snapshots of a table, and roll it back.",
     "runs": "Show past runs: what they wrote, and why they failed.",
+    "branches": "Work on a branch of the lake, review what it changes, and publish it.",
     "undo": "Restore every table that a run wrote, in one commit.",
     "move": "Rewrite the paths in the tables of a lake whose folder was moved.",
     "maintain": "Compact tables, expire history and remove orphans, or show what would be done.",

@@ -232,9 +232,9 @@ def compile_here(
     Args:
         branch: The branch of the lake. None is that of floe.yaml; commands without --branch are about main.
     """
-    from floe_core.identifiers import check_branch_name
     from floe_core.compiler import compile_project, find_project
     from floe_core.config import schema_path, write_spec_schema
+    from floe_core.identifiers import check_branch_name
 
     compilation = compile_project(find_project(project), environment or None)
     compilation.artifacts.write()

@@ -33,7 +33,7 @@ from floe_runtime.runs.selection import select
 if TYPE_CHECKING:
     from floe_dagster._dagster.names import AssetGraph
 
-__all__ = ["Pipeline", "load_definitions", "open_history", "open_pipeline"]
+__all__ = ["Pipeline", "load_definitions", "open_history", "open_instance", "open_pipeline"]
 
 # No telemetry, and output of assets goes to the terminal, not through helper processes. Each run of the web UI has its
 # own JVM: Dagster's default of ten concurrent runs would be too many for a laptop.
@@ -142,6 +142,14 @@ def open_history(artifacts: CompiledArtifacts) -> Iterator[DagsterInstance | Non
     if not elsewhere and not (home_of(artifacts)[0] / "history").is_dir():
         yield None
         return
+    with _dagster_home(artifacts) as home, DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+@contextmanager
+def open_instance(artifacts: CompiledArtifacts) -> Iterator[DagsterInstance]:
+    """The history of the runs, which is created if there was no run."""
+    artifacts.protect_secrets()
     with _dagster_home(artifacts) as home, DagsterInstance.from_config(str(home)) as instance:
         yield instance
 

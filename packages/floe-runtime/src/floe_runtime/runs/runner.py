@@ -23,7 +23,7 @@ from floe_core.errors import ConfigurationError, FloeError
 from floe_core.notebooks import Listing, heading_html
 from floe_core.observability import warn
 from floe_core.security import redact
-from floe_dagster.runs import partition_label
+from floe_dagster.runs import BRANCH_TAG, partition_label
 from floe_runtime.runs.batches import without
 from floe_runtime.runs.durations import RANGE_END, RANGE_START, usual_seconds
 from floe_runtime.runs.failures import Failure, failed_checks, failures_of, is_interruption, sentence, write_log
@@ -210,6 +210,8 @@ def run_batches(
     report, process = RunReport(), this_process()
     for number, batch in enumerate(batches):
         arguments: dict[str, Any] = {"tags": {PROCESS_TAG: process}}
+        if pipeline.artifacts.lake_branch is not None:
+            arguments["tags"][BRANCH_TAG] = pipeline.artifacts.lake_branch
         if len(batch.keys) == 1:
             arguments["partition_key"] = batch.keys[0]
         elif batch.keys:

@@ -222,7 +222,7 @@ class _Run:
 
             keys = [asset.key for asset in plan.assets]
             created = new_tables(pipeline.definitions, keys, pipeline.instance)
-            for line in summary_lines(describe(pipeline, plan), self._artifacts.name, created):
+            for line in summary_lines(describe(pipeline, plan), self._name, created):
                 self._out.print(line)
         for difference in plan.differences:
             print_warning(f"{difference.message}; {action_text(difference)}")
@@ -241,8 +241,14 @@ class _Run:
                 _ = Lake(self._artifacts).spark
             shown.print(f"  Spark started in {time.monotonic() - began:.1f} s", style="dim")
         order = [asset.name for asset in plan.assets]
-        with progress(shown, title_of(self._artifacts.name, plan), order=order, keep=False) as watch:
+        with progress(shown, title_of(self._name, plan), order=order, keep=False) as watch:
             return run_batches(pipeline, plan.batches, watch, listen=self._listener())
+
+    @property
+    def _name(self) -> str:
+        """The project, and the branch of the lake that is written to."""
+        branch = self._artifacts.lake_branch
+        return f"{self._artifacts.name} at branch {branch}" if branch else self._artifacts.name
 
     def _silent(self) -> Console:
         from rich.console import Console
@@ -315,6 +321,9 @@ class _Run:
                 self._out.print(f"published {self._how()}: {counted(len(outcome.report.materialized), 'table')}")
         for line in check_lines(outcome.report, self._out):
             self._out.print(line)
+        branch = self._artifacts.lake_branch
+        if branch and outcome.report.materialized and outcome.failure is None:
+            self._out.print(f"main is unchanged; review it with: floe branches diff {branch}", soft_wrap=True)
 
     def _how(self) -> str:
         """How the tables were published."""

@@ -109,25 +109,26 @@ def _compared(
 ) -> TableComparison:
     from floe_core.identifiers import TableIdentifier
     from floe_iceberg import Lake
-    from floe_runtime.cli.branches.hidden_columns import hidden_columns
+    from floe_runtime.declared_tables import DeclaredTable, declared_tables
 
     name = TableIdentifier.from_string(table).full_name
     _ = tables.find_snapshot(name, start)  # a mistake is reported before the definitions are loaded
     with only_json(as_json=True), plain_warnings(artifacts.root, quiet=as_json):
-        hidden = hidden_columns(artifacts)
-    if hidden is None:
+        declared = declared_tables(artifacts)
+    if declared is None:
         print_warning(
             "the definitions of the project cannot be loaded, so its sensitive columns are unknown: no examples are "
             "shown; floe plan says what is wrong"
         )
+    known = (declared or {}).get(name, DeclaredTable())
     options = {} if max_rows is None else {"max_rows": max_rows}
     return Lake.of_tables(artifacts, tables).compare(
         name,
         before=start,
         after=end,
-        keys=list(keys) or None,
-        examples=5 if hidden is not None else 0,
-        hidden=(hidden or {}).get(name, frozenset()),
+        keys=list(keys or known.keys) or None,
+        examples=5 if declared is not None else 0,
+        hidden=known.hidden,
         **options,
     )
 

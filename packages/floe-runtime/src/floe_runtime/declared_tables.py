@@ -1,19 +1,33 @@
-"""The columns of each table that are never shown, as the assets of the project declare them."""
+"""What the assets of a project declare of the columns of their tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from floe_core.config import CompiledArtifacts
 
-__all__ = ["hidden_columns"]
+__all__ = ["DeclaredTable", "declared_tables"]
 
 
-def hidden_columns(artifacts: CompiledArtifacts) -> Mapping[str, frozenset[str]] | None:
-    """The names in lower case, by the name of the table; None if the definitions of the project cannot be loaded."""
+@dataclass(frozen=True)
+class DeclaredTable:
+    """What the assets of a table declare.
+
+    Attributes:
+        hidden: The columns whose values are never shown, in lower case.
+        keys: The key columns of upserts; empty if there are none.
+    """
+
+    hidden: frozenset[str] = frozenset()
+    keys: tuple[str, ...] = ()
+
+
+def declared_tables(artifacts: CompiledArtifacts) -> Mapping[str, DeclaredTable] | None:
+    """What is declared, by the name of the table; None if the definitions of the project cannot be loaded."""
     from floe_core.errors import FloeError
 
     try:
@@ -24,10 +38,12 @@ def hidden_columns(artifacts: CompiledArtifacts) -> Mapping[str, frozenset[str]]
     except (FloeError, ModuleNotFoundError):
         return None if _has_definitions(artifacts) else {}
     assets = definitions.resolve_asset_graph().assets_defs
-    found: dict[str, frozenset[str]] = {}
+    found: dict[str, DeclaredTable] = {}
     for stored in stored_assets(assets, artifacts, definitions.resources or {}):
         name = stored.table.full_name
-        found[name] = found.get(name, frozenset()) | stored.hidden
+        known = found.get(name, DeclaredTable())
+        keys = known.keys or tuple(stored.options.upsert_keys)
+        found[name] = DeclaredTable(known.hidden | stored.hidden, keys)
     return found
 
 
