@@ -251,7 +251,11 @@ class _Run:
         steps = [choice(Step, name, "only") for name in config.only] or list(Step)
         names = [TableIdentifier.from_string(name) for name in config.tables]
         namespaces = [Namespace.from_string(name) for name in config.namespaces]
+        self._lake.tables.refuse_on_branch("maintain the tables")
         identifiers = self._maintenance.tables(names, namespaces)
+        if Step.EXPIRE in steps and not names and not namespaces:
+            for name in self._maintenance.discard_branches():
+                self._context.log.info(f"branch {name!r} of the lake was not used for long enough, and is discarded")
         failed: list[TableOutcome] = []
         for outcome in self._maintenance.run(identifiers, steps):
             key = self._assets.get(outcome.table)

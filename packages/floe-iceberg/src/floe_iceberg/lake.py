@@ -306,6 +306,7 @@ class Lake:
             2
             >>> lake.close()
         """
+        self.tables.refuse_on_branch("publish what is audited")
         return audited(self, identifier_of(identifier), early_columns=early_columns, keep=keep)
 
     def _checked(self, identifier: TableIdentifier, revision: Revision | None) -> CheckedRows:

@@ -20,7 +20,7 @@ from floe_core.observability import warn
 from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.schema import refuse_early_columns
-from floe_iceberg.snapshots import BranchedTable, LakeBranch, StagingBranch
+from floe_iceberg.snapshots import BranchedTable, LakeBranch, StagingBranch, refuse_on_branch
 from floe_iceberg.transactions import NewTable
 from floe_iceberg.writing import Target, WriteRequest
 
@@ -76,11 +76,7 @@ class BranchedTables(Protocol):
 
     def refuse_on_branch(self, action: str) -> None:
         """Refuse what would change main for all readers, or the table as a whole, if this is a branch of the lake."""
-        if self.at_branch is not None:
-            raise ConfigurationError(
-                f"this lake is open at branch {self.at_branch.name!r}, and to {action} would change main; do it "
-                f"without a branch. Nothing was changed"
-            )
+        refuse_on_branch(self.at_branch, action)
 
     def on_branch(
         self, request: WriteRequest, schema_for: Callable[[Schema | None], Schema], target: Target | None

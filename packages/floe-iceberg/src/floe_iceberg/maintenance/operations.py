@@ -19,7 +19,7 @@ from floe_iceberg.maintenance.leases import Tables, leased, release
 from floe_iceberg.maintenance.pins import Tables as Tagging
 from floe_iceberg.maintenance.pins import keep_pinned
 from floe_iceberg.reading.damage import check_listed
-from floe_iceberg.snapshots import LakeBranch
+from floe_iceberg.snapshots import LakeBranch, refuse_on_branch
 
 if TYPE_CHECKING:
     from floe_iceberg.lake import Lake
@@ -35,6 +35,7 @@ class PhysicalMaintenance(Tables, Tagging, Protocol):
     compute: ComputePlugin | None = None
     lake: Lake | None = None  # the lake that opened the tables
     artifacts: CompiledArtifacts | None = None
+    at_branch: LakeBranch | None = None
 
     def lake_branches(self) -> list[LakeBranch]:
         """The branches of the lake."""
@@ -150,6 +151,7 @@ class PhysicalMaintenance(Tables, Tagging, Protocol):
     @contextmanager
     def _maintained(self, identifier: TableIdentifier) -> Iterator[ComputePlugin]:
         """The engine, while this process holds the lease of the table."""
+        refuse_on_branch(self.at_branch, "maintain a table")
         compute = self.require_compute()
         table = self.load_table(identifier)
         if table.current_snapshot() is None:

@@ -1,7 +1,7 @@
 """Snapshots, refs, timestamps, and writes that were recorded elsewhere."""
 
 from floe_iceberg.snapshots import refs, timestamps
-from floe_iceberg.snapshots.lake_branches import PIN_PREFIX, BranchedTable, LakeBranch, Pin
+from floe_iceberg.snapshots.lake_branches import PIN_PREFIX, BranchedTable, LakeBranch, Pin, refuse_on_branch
 from floe_iceberg.snapshots.recorded_writes import BranchHistory, Loss, RecordedWrite
 from floe_iceberg.snapshots.refs import CURSOR_PREFIX, Revision, find_snapshot, moment_of, staged_since
 from floe_iceberg.snapshots.run_branches import (
@@ -75,6 +75,7 @@ __all__ = [
     "now_ms",
     "refs",
     "refuse_disorder",
+    "refuse_on_branch",
     "refuse_unpublished",
     "run_branch",
     "runs_of_branches",

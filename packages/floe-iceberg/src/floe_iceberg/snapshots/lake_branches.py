@@ -10,12 +10,12 @@ from datetime import datetime, timezone
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 
-from floe_core.errors import TableNotFoundError
+from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.snapshots.refs import is_branch
 from floe_iceberg.snapshots.run_branches import UNPUBLISHED, lake_branch_of, unpublished_by
 
-__all__ = ["PIN_PREFIX", "BranchedTable", "LakeBranch", "Pin"]
+__all__ = ["PIN_PREFIX", "BranchedTable", "LakeBranch", "Pin", "refuse_on_branch"]
 
 # The prefix of tags by which maintenance keeps snapshots of main that a branch reads.
 PIN_PREFIX = "floe-pin-"
@@ -112,6 +112,15 @@ class LakeBranch:
         raise TableNotFoundError(
             f"'{identifier}' was created on main after branch {self.name!r} was pinned "
             f"({self.pinned_at:%Y-%m-%d %H:%M:%S} UTC). To read main as it is now: floe branches update {self.name}"
+        )
+
+
+def refuse_on_branch(branch: LakeBranch | None, action: str) -> None:
+    """Refuse what would change main for all readers, or the table as a whole, if the lake is open at a branch."""
+    if branch is not None:
+        raise ConfigurationError(
+            f"this lake is open at branch {branch.name!r}, and to {action} would change main; do it without a branch. "
+            f"Nothing was changed"
         )
 
 

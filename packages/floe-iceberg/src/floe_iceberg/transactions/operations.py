@@ -16,7 +16,14 @@ from floe_core.models import SnapshotInfo, WriteMode
 from floe_core.observability import operation
 from floe_iceberg.arguments import TableName, check_snapshot_id, identifier_of
 from floe_iceberg.errors import translated
-from floe_iceberg.snapshots import StagingBranch, ancestors_of, snapshot_info, unpublished_by
+from floe_iceberg.snapshots import (
+    LakeBranch,
+    StagingBranch,
+    ancestors_of,
+    refuse_on_branch,
+    snapshot_info,
+    unpublished_by,
+)
 from floe_iceberg.transactions.loading import load_at_once, load_each
 from floe_iceberg.transactions.moves import HeadAssertion, HeadMove
 from floe_iceberg.transactions.publication import Isolation, publish, recover, refusal
@@ -32,6 +39,8 @@ __all__ = ["TableTransactions"]
 
 class TableTransactions(Protocol):
     """Reads and commits of several tables."""
+
+    at_branch: LakeBranch | None = None
 
     @property
     def _catalog(self) -> Catalog: ...
@@ -103,6 +112,7 @@ class TableTransactions(Protocol):
             >>> tables.scan("bronze.stores").to_arrow().num_rows
             2
         """
+        refuse_on_branch(self.at_branch, "publish branches of tables")
         wanted = {identifier_of(name): branch for name, branch in branches.items()}
         pairs = reads.items() if isinstance(reads, Mapping) else reads
         asserted = [HeadAssertion(identifier_of(name), snapshot_id) for name, snapshot_id in pairs]
@@ -236,6 +246,7 @@ class TableTransactions(Protocol):
             one_by_one: On a catalog server that cannot commit several tables at once, commit them one after the other.
             written: Snapshots that the run is known to have written; one that has expired is an error.
         """
+        refuse_on_branch(self.at_branch, "undo a run")
         with translated("undo", "the catalog"):
             found = _every_table(self, self._catalog)
             plan, undos = plan_undo(found, run_id, with_later=with_later, written=written)
@@ -262,6 +273,7 @@ class TableTransactions(Protocol):
             run_id: The Dagster run.
             one_by_one: On a catalog server that cannot commit several tables at once, commit them one after the other.
         """
+        refuse_on_branch(self.at_branch, "undo a run")
         with translated("undo", "the catalog"):
             return restore(self, self._catalog, _every_table(self, self._catalog), run_id, one_by_one=one_by_one)
 
@@ -276,6 +288,8 @@ class TableTransactions(Protocol):
 
 class _Undoing(Undoing, Protocol):
     """The part of a manager that undoes runs."""
+
+    at_branch: LakeBranch | None
 
     @property
     def _catalog(self) -> Catalog: ...

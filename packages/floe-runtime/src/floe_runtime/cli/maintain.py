@@ -252,6 +252,7 @@ def _maintained(
     artifacts: CompiledArtifacts, tables: Sequence[str], namespaces: Sequence[str], only: Sequence[Step], out: Console
 ) -> Iterator[TableOutcome]:
     """Maintain the tables; Spark starts with the first due step."""
+    from floe_core.maintenance import Step
     from floe_iceberg import Lake
     from floe_iceberg.maintenance import Maintenance, Outcome
     from floe_runtime.console import UpkeepLine
@@ -272,6 +273,9 @@ def _maintained(
         lake, enforcer=policy_enforcer(artifacts), start=start, watch=lambda event: line.watch(event)
     )
     chosen = maintenance.tables(*named(tables, namespaces))
+    if Step.EXPIRE in only and not tables and not namespaces:
+        for name in maintenance.discard_branches():
+            out.print(f"discarded branch {name}, which was not used for {_kept(artifacts)}")
     line = UpkeepLine(out, chosen)
     with line.shown():
         for identifier in chosen:
@@ -280,6 +284,12 @@ def _maintained(
             if outcome.outcome is Outcome.FAILED:
                 line.failed(identifier)
             yield outcome
+
+
+def _kept(artifacts: CompiledArtifacts) -> str:
+    from floe_core.config import duration_text
+
+    return duration_text(artifacts.maintenance.branches)
 
 
 def _start_spark(lake: Lake) -> None:
