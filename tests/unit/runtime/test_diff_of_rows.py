@@ -20,7 +20,7 @@ from floe_core.models import PartitionTransform
 from floe_iceberg import AddColumn, Lake
 from floe_iceberg.comparison import TableComparison
 from floe_runtime.cli.branches.diff_markdown import markdown_lines
-from floe_runtime.cli.branches.diff_text import print_differences
+from floe_runtime.console.row_differences import print_differences
 
 T = "silver.orders"
 BY_CITY = [PartitionTransform(source_column="city", transform_type="identity")]

@@ -170,6 +170,19 @@ def test_documents_of_runs_are_as_documented(tmp_path: Path) -> None:
     assert (tmp_path / shown["log"]).is_file()
 
 
+def test_documents_of_branches_are_as_documented(tmp_path: Path) -> None:
+    create_project("polars", tmp_path, name="shop", catalog="sql")
+    for branch in ((), ("--branch", "trial")):
+        assert floe("run", *branch, cwd=tmp_path).returncode == 0
+    listed = documented("floe branches list", tmp_path, "branches", "list")
+    shown = json.loads(floe("branches", "show", "trial", "--json", cwd=tmp_path).stdout)
+    assert shown == {"ok": True, **listed["branches"][0]}
+    assert len(documented("floe branches diff", tmp_path, "branches", "diff", "trial")["tables"]) == 2
+    documented("floe branches publish", tmp_path, "branches", "publish", "trial")
+    assert floe("branches", "create", "trial", "--json", cwd=tmp_path).returncode == 0
+    documented("floe branches discard", tmp_path, "branches", "discard", "trial", "--yes")
+
+
 def test_every_example_of_these_verbs_is_compared() -> None:
     ours = {title for title in EXAMPLES if title.startswith(("floe tables", "floe snapshots", "floe runs"))}
     elsewhere = {

@@ -48,8 +48,8 @@ class ProjectBranches(Branches):
             one_by_one: On a catalog server that cannot commit several tables at once, commit them one after the other.
             record: Called after the commit, before the branch is removed.
         """
-        from floe_runtime.runs.homes import remove_home
-        from floe_runtime.runs.published import record_publication, refuse_failed_checks
+        from floe_runtime.homes import remove_home
+        from floe_runtime.published import record_publication, refuse_failed_checks
 
         def recorded(published: BranchPublication) -> None:
             record_publication(self._artifacts, published)
@@ -70,7 +70,7 @@ class ProjectBranches(Branches):
         Returns:
             The number of files that were deleted, without those of dropped tables.
         """
-        from floe_runtime.runs.homes import remove_home
+        from floe_runtime.homes import remove_home
 
         deleted = super().discard(name)
         remove_home(self._artifacts.on_branch(name))

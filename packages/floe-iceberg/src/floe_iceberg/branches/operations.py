@@ -83,14 +83,15 @@ class Branches:
     def _catalog(self) -> Catalog:
         return self._tables._catalog  # noqa: SLF001 - of a manager, which this class is a part of
 
-    def create(self, name: str) -> BranchStatus:
+    def create(self, name: str, *, if_not_exists: bool = False) -> BranchStatus:
         """Create a branch that reads main as it is now; refused if there is one.
 
         Args:
             name: Its name: letters, digits, `_` and `-`.
+            if_not_exists: Leave a branch of this name as it is.
         """
         branch, created = self._begun(name)
-        if not created:
+        if not created and not if_not_exists:
             raise ConfigurationError(
                 f"branch {branch.name!r} exists already; show it with: floe branches show {branch.name}"
             )

@@ -27,8 +27,11 @@ from floe_core.formatting import human_bytes
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_iceberg import IcebergTableManager, Lake
 from floe_runtime import templates
+from floe_runtime.branches import ProjectBranches
 from floe_runtime.console import command_name, progress, report_table
-from floe_runtime.demo.recount import Difference, compare, recompute, recorded
+from floe_runtime.console.branches import print_publication
+from floe_runtime.console.row_differences import print_differences
+from floe_runtime.demo.recount import TOP, Difference, compare, recompute, recorded
 from floe_runtime.runs.pipeline import Pipeline, open_pipeline
 from floe_runtime.runs.planning import batches
 from floe_runtime.runs.runner import RunFailedError, RunReport, run_batches
@@ -47,6 +50,7 @@ _NEXT_STEPS = (
     "snapshots list silver.orders",
     f"run --partition {_CORRECTED}",
     "runs list",
+    "branches list",
     "maintain plan",
     "dev",
 )
@@ -63,6 +67,14 @@ _AFFECTED = (
 
 # What the bad delivery would reach first.
 _DELIVERED = ("bronze/orders", "silver/orders", "silver/rejected_orders")
+# The change of logic, and where it is tried.
+_BRANCH = "top-ten"
+_CHANGED = Path("retail") / "gold.py"
+_LOGIC = (
+    'return sold.select(rank.alias("rank"), "*").where(F.col("rank") <= 20)',
+    'return sold.select(rank.alias("rank"), "*").where(F.col("rank") <= 10)',
+)
+_TOP_BEFORE, _TOP_PRODUCTS = 20, "gold/top_products"
 
 
 class DemoFailedError(FloeError):
@@ -105,8 +117,9 @@ def run_demo(folder: Path, *, rows: int, console: Console) -> None:
         _take_a_new_column(stage, second)
         _travel_in_time(stage, first, second)
         _stop_a_bad_delivery(stage, artifacts)
-        _step(console, 6, "The check", "Every figure again from the raw orders, without Spark: PyIceberg and Arrow.")
-        check_figures(stage.lake.tables, console)
+        changed = _change_logic_on_a_branch(stage, artifacts)
+        _step(console, 7, "The check", "Every figure again from the raw orders, without Spark: PyIceberg and Arrow.")
+        check_figures(stage.lake.tables, console, top=TOP if changed else _TOP_BEFORE)
     _say_where(folder, console, time.monotonic() - started)
 
 
@@ -137,10 +150,18 @@ def _start_over(folder: Path, console: Console) -> None:
     if (folder / ".floe").exists():
         shutil.rmtree(folder / ".floe")
     console.print("It holds an earlier demo: its tables are removed, its code is kept.")
+    gold = folder / _CHANGED
+    if gold.is_file() and gold.read_text(encoding="utf-8") == _after_the_demo():
+        shutil.copyfile(_TEMPLATE / _CHANGED, gold)
     shipped = [path.relative_to(_TEMPLATE) for path in (_TEMPLATE / SPEC_FILE, *_TEMPLATE.rglob("*.py"))]
     own = [str(path) for path in shipped if not _same(_TEMPLATE / path, folder / path)]
     if own:
         console.print(f"Not as Floe ships it: {', '.join(sorted(own))}", style="yellow", markup=False)
+
+
+def _after_the_demo() -> str:
+    """The code that a demo leaves in place of what Floe ships."""
+    return (_TEMPLATE / _CHANGED).read_text(encoding="utf-8").replace(*_LOGIC)
 
 
 def _same(shipped: Path, own: Path) -> bool:
@@ -282,14 +303,37 @@ def _stop_a_bad_delivery(stage: _Stage, artifacts: CompiledArtifacts) -> None:
     _expect(stage, before, f"And taken back in one commit, as floe undo {report.run_ids[-1][:8]} does.")
 
 
-def _heads(stage: _Stage) -> dict[str, int | None]:
-    heads = stage.lake.at_once([name.replace("/", ".") for name in _DELIVERED])
+def _change_logic_on_a_branch(stage: _Stage, artifacts: CompiledArtifacts) -> bool:
+    """Returns whether the logic was changed: the user may have changed it before."""
+    sentence = f"The list of top products gets shorter: ten, not twenty. The change runs on the branch {_BRANCH!r}."
+    _step(stage.console, 6, "A change of logic", sentence)
+    gold = stage.folder / _CHANGED
+    code = gold.read_text(encoding="utf-8")
+    if code.count(_LOGIC[0]) != 1:
+        stage.console.print(f"{_CHANGED} is not as Floe ships it: this chapter is left out.", markup=False)
+        return False
+    gold.write_text(code.replace(*_LOGIC), encoding="utf-8")
+    for sign, style, line in zip("-+", ("red", "green"), _LOGIC, strict=True):
+        stage.console.print(f"  {sign} {line}", style=style, markup=False)
+    before = _heads(stage, (_TOP_PRODUCTS,))
+    with open_pipeline(artifacts.on_branch(_BRANCH)) as pipeline:
+        _run(replace(stage, pipeline=pipeline), "Materializing on the branch", (_TOP_PRODUCTS,), ())
+    _expect(stage, before, "Main is unchanged, and the branch holds one table. Its difference, for review:")
+    branches = ProjectBranches(stage.lake)
+    keys = {_TOP_PRODUCTS.replace("/", "."): ["rank"]}
+    print_differences(stage.console, list(branches.diff(_BRANCH, keys=keys, examples=2)))
+    print_publication(stage.console, branches.publish(_BRANCH))
+    return True
+
+
+def _heads(stage: _Stage, assets: Sequence[str] = _DELIVERED) -> dict[str, int | None]:
+    heads = stage.lake.at_once([name.replace("/", ".") for name in assets])
     return {str(name): head.snapshot_id for name, head in heads.items()}
 
 
 def _expect(stage: _Stage, heads: dict[str, int | None], sentence: str) -> None:
-    if _heads(stage) != heads:
-        raise DemoFailedError("a table is not where it was before the bad delivery")
+    if _heads(stage, [name.replace(".", "/") for name in heads]) != heads:
+        raise DemoFailedError("a table of main is not where it was before")
     stage.console.print(sentence)
 
 
@@ -305,10 +349,10 @@ def _columns(tables: IcebergTableManager, name: str, snapshot_id: int) -> dict[s
     return {field.name: str(field.field_type) for field in table.schemas()[snapshot.schema_id].fields}
 
 
-def check_figures(tables: IcebergTableManager, console: Console) -> None:
-    """Compare the figures that the pipeline wrote with those recomputed from the raw orders."""
+def check_figures(tables: IcebergTableManager, console: Console, *, top: int = TOP) -> None:
+    """Compare the figures that the pipeline wrote with those recomputed from the raw orders, and so many products."""
     with console.status("Adding up …"):
-        written, expected = recorded(tables, DAYS), recompute(tables, DAYS)
+        written, expected = recorded(tables, DAYS), recompute(tables, DAYS, top=top)
         differences = compare(written, expected)
     if differences:
         raise DemoFailedError(_listed(differences))
@@ -332,7 +376,7 @@ def _listed(differences: Sequence[Difference], at_most: int = 10) -> str:
 def _say_where(folder: Path, console: Console, seconds: float) -> None:
     warehouse = folder / ".floe" / "warehouse"
     size = human_bytes(sum(path.stat().st_size for path in warehouse.rglob("*") if path.is_file()))
-    _step(console, 7, "Yours to try", f"Done in {seconds:.0f} s. What is where:")
+    _step(console, 8, "Yours to try", f"Done in {seconds:.0f} s. What is where:")
     places = Table.grid(padding=(0, 2))
     places.add_row("", Text(str(folder / "retail")), "the pipeline")
     places.add_row("", Text(str(folder / "source.json")), "what the source sends: change it, run a day again")

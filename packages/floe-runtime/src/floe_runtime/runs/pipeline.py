@@ -26,8 +26,8 @@ from floe_dagster._dagster.names import NO_COMPUTE_LOGS
 from floe_dagster.atomic import written_by
 from floe_dagster.runs import keep_history_of
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
+from floe_runtime.homes import home_of, open_home
 from floe_runtime.runs.failures import Place, place_in
-from floe_runtime.runs.homes import home_of, open_home
 from floe_runtime.runs.selection import select
 
 if TYPE_CHECKING:

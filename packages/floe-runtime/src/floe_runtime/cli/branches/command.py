@@ -52,7 +52,7 @@ def branches() -> None:
 @project_options
 def list_(project: Path | None, environment: str | None, as_json: bool) -> None:
     """List the branches, with their tables and when they expire; times are in UTC."""
-    from floe_runtime.cli.branches.text import print_branches
+    from floe_runtime.console.branches import print_branches
 
     with _opened(project, environment, as_json) as (_, lake):
         found = lake.branches.list()
@@ -66,15 +66,17 @@ def list_(project: Path | None, environment: str | None, as_json: bool) -> None:
 
 @branches.command()
 @_name
+@click.option("--if-not-exists", is_flag=True, help="Leave a branch of this name as it is.")
 @project_options
-def create(name: str, project: Path | None, environment: str | None, as_json: bool) -> None:
+def create(name: str, if_not_exists: bool, project: Path | None, environment: str | None, as_json: bool) -> None:
     """Create a branch that reads main as it is now. floe run --branch NAME does so by itself."""
     with _opened(project, environment, as_json) as (_, lake):
-        status = lake.branches.create(name)
+        status = lake.branches.create(name, if_not_exists=if_not_exists)
     if as_json:
         print_json({"ok": True, **document(status)})
     else:
-        click.echo(f"branch {name} reads main as it is now; write to it with: floe run --branch {name}")
+        moment = f"{status.pinned_at:%Y-%m-%d %H:%M:%S} UTC"
+        click.echo(f"branch {name} reads main as of {moment}; write to it with: floe run --branch {name}")
 
 
 @branches.command()
@@ -82,7 +84,7 @@ def create(name: str, project: Path | None, environment: str | None, as_json: bo
 @project_options
 def show(name: str, project: Path | None, environment: str | None, as_json: bool) -> None:
     """Show the tables of a branch, and what stands against its publication."""
-    from floe_runtime.cli.branches.text import print_branch
+    from floe_runtime.console.branches import print_branch
 
     with _opened(project, environment, as_json) as (_, lake):
         status = lake.branches.show(name)
@@ -125,7 +127,7 @@ def diff(
     and one that is added. Sensitive columns of assets are not shown.
     """
     from floe_runtime.cli.branches.diff_markdown import markdown_lines
-    from floe_runtime.cli.branches.diff_text import print_differences
+    from floe_runtime.console.row_differences import print_differences
 
     if markdown and as_json:
         raise click.UsageError("--markdown and --json are mutually exclusive.")
@@ -199,7 +201,7 @@ def publish(
     check has failed on the branch, nothing is published, and the exit code is 3.
     """
     from floe_core.errors import CheckFailedError, ConcurrencyConflictError
-    from floe_runtime.cli.branches.text import print_publication
+    from floe_runtime.console.branches import print_publication
 
     with _opened(project, environment, as_json) as (artifacts, lake):
         consent(artifacts, yes, f"to publish branch {name}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from floe_core.formatting import counted, printable
 from floe_core.security import redact
 from floe_iceberg.inspection import partition_text
-from floe_runtime.cli.branches.diff_values import (
+from floe_runtime.console.difference_texts import (
     SHOWN_COLUMNS,
     column_text,
     files_text,

@@ -135,7 +135,7 @@ def _compared(
 
 def _print_rows(found: TableComparison, as_json: bool, markdown: bool) -> None:
     from floe_runtime.cli.branches.diff_markdown import markdown_lines
-    from floe_runtime.cli.branches.diff_text import print_differences
+    from floe_runtime.console.row_differences import print_differences
 
     if as_json:
         print_json({"ok": True, **document(found)})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from floe_core.formatting import counted, moment_text
-from floe_runtime.console import fitted_table
+from floe_runtime.console.tables import fitted_table
 
 if TYPE_CHECKING:
     from rich.console import Console
