@@ -32,6 +32,7 @@ from tests.servers.postgres import PASSWORD, postgres_server
 from floe_core.compiler import compile_project
 from floe_core.errors import ConcurrencyConflictError, TableNotFoundError
 from floe_iceberg import Lake
+from floe_iceberg.snapshots import StagingBranch
 
 pytestmark = [pytest.mark.full, pytest.mark.every_catalog]
 
@@ -210,7 +211,7 @@ def test_readers_see_a_run_in_all_tables_or_in_none(
             elif published:
                 shown = number
             for name in names:
-                lake.tables.abandon_run(name, run_id)
+                lake.tables.abandon_branch(name, StagingBranch.of_run(run_id))
     assert readers.wrong == []
     own.step_aside()
     assert min(readers.looks.values()) >= RUNS / 3, readers.looks

@@ -32,7 +32,7 @@ from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
 from floe_dagster import AtomicGroup, IcebergIOManager, create_definitions, current_run_branch
 from floe_iceberg import AddColumn, Lake
-from floe_iceberg.snapshots import UNPUBLISHED
+from floe_iceberg.snapshots import UNPUBLISHED, StagingBranch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is currently in (beta|preview)", "ignore:asset .* sets no write_mode")
 
@@ -220,10 +220,10 @@ def test_a_failed_run_is_abandoned_with_the_tables_that_it_created(shop: Shop) -
     owned = AtomicGroup
     failed = shop.run([orders_of(shop, 1), totals_of(shop), raising(shop)], group=lambda made: owned("shop", made))
     names = [shop.name("orders"), shop.name("totals")]
-    assert [shop.tables.abandon_run(name, failed.run_id) for name in names] == [True, True]
+    assert [shop.tables.abandon_branch(name, StagingBranch.of_run(failed.run_id)) for name in names] == [True, True]
     assert set(shop.tables.load_table(names[0]).metadata.refs) == {"main"}
     assert not shop.tables.table_exists(names[1])
-    assert [shop.tables.abandon_run(name, failed.run_id) for name in names] == [False, False]
+    assert [shop.tables.abandon_branch(name, StagingBranch.of_run(failed.run_id)) for name in names] == [False, False]
 
 
 # Checks -------------------------------------------------------------------------------------------------------------

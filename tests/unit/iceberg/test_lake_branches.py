@@ -206,9 +206,8 @@ def test_an_asset_that_appended_the_same_partition_on_both_sides_is_a_conflict(
     main: Lake, at: Callable[[str], Lake]
 ) -> None:
     said = {"floe.asset": "bronze/stores", "floe.partition": "2026-01-01"}
-    options = {"mode": "append", "snapshot_properties": said}
-    at("trial").tables.write_data(STORES, pa.table({"id": [2]}), **options)
-    main.tables.write_data(STORES, pa.table({"id": [2]}), **options)
+    for lake in (at("trial"), main):
+        lake.tables.write_data(STORES, pa.table({"id": [2]}), mode="append", snapshot_properties=said)
     assert state_of(main, "trial", STORES) is TableState.CONFLICT
     assert "was written to main too for 2026-01-01" in str(main.branches.show("trial").problems)
 
