@@ -60,7 +60,7 @@ def moved_rows(
     if table is None:
         return MovedRows(quarantine)
     newest: dict[str, Snapshot] = {}
-    for snapshot in _of_run(table, branch):
+    for snapshot in _of_run(table, branch, is_published=write_id is not None):
         source = summary_of(snapshot).get(FROM)
         if source is not None and write_id in (None, source):
             newest.setdefault(source, snapshot)  # an earlier attempt of the same write was replaced
@@ -73,12 +73,13 @@ def moved_rows(
     return MovedRows(quarantine, None if latest is None else latest.snapshot_id, rows, dict(checks), tuple(newest))
 
 
-def _of_run(table: Table, branch: str) -> list[Snapshot]:
-    """The snapshots of the branch, newest first, that main does not have; of main, if the branch was published."""
+def _of_run(table: Table, branch: str, *, is_published: bool) -> list[Snapshot]:
+    """The snapshots of the branch, newest first, that main does not have; or those of main, if it may be published."""
     head = table.snapshot_by_name(branch)
+    main = ancestors_of(table.current_snapshot(), table.metadata)
     if head is None:
-        return list(ancestors_of(table.current_snapshot(), table.metadata))
-    mains = {snapshot.snapshot_id for snapshot in ancestors_of(table.current_snapshot(), table.metadata)}
+        return list(main) if is_published else []
+    mains = {snapshot.snapshot_id for snapshot in main}
     return [one for one in ancestors_of(head, table.metadata) if one.snapshot_id not in mains]
 
 
