@@ -17,7 +17,7 @@ from floe_core import WriteMode
 from floe_core.compiler import compile_project
 from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_dagster import AtomicGroup, checks, create_definitions
-from floe_iceberg import IcebergTableManager
+from floe_iceberg import IcebergTableManager, Lake
 from floe_iceberg._pyiceberg.tables import table_of
 from floe_iceberg.snapshots import RUN_ID, summary_of
 from floe_iceberg.writing import commits
@@ -38,7 +38,8 @@ class Project:
         (root / "floe.yaml").write_text(f"name: shop\n{settings}", encoding="utf-8")
         self.root, artifacts = root, compile_project(root).artifacts
         artifacts.write()
-        self.tables = IcebergTableManager.open(artifacts)
+        self.lake = Lake(artifacts)
+        self.tables = self.lake.tables
         self.instance = DagsterInstance.ephemeral()
         self.delivery: Rows = [(1, 1.0), (None, 2.0), (3, -3.0), (None, -4.0)]
         self.computed, self.meanwhile = 0, list[Callable[[], Any]]()
@@ -361,3 +362,22 @@ def test_what_is_carried_to_the_step_is_the_check(project: Project) -> None:
     run = project.run(rule, tags=span("2026-01-01", "2026-01-02"))
     assert run.success, failure(run)
     assert {row[0] for row in project.rows(Q)} == {"02"}
+
+
+def test_a_catalog_that_cannot_publish_both_is_refused_before_anything_is_written(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = project.tables.catalog_plugin.connect()
+    monkeypatch.setattr(type(catalog), "is_atomic", False)
+    monkeypatch.setattr(type(catalog), "refuses_many_tables", "no such endpoint")
+    refused = project.run()
+    assert not refused.success
+    assert "so the 2 tables of this run cannot be published together. Nothing was written" in failure(refused)
+    assert project.tables.find_table("b.orders") is None
+    with pytest.raises(ConfigurationError, match=r"no such endpoint, so 'b\.orders' and 'b\.orders_quarantine' cannot"):
+        project.lake.audit("b.orders", quarantine=[NO_ID]).__enter__()
+    made = project.orders()
+    accepted = AtomicGroup("slowly", [made], audit=True, one_by_one=True)
+    run = project.go([made], checks.of(made, NO_ID, POSITIVE), atomic=[accepted], partition_key="2026-01-01")
+    assert run.success, failure(run)
+    assert (len(project.rows()), len(project.rows(Q))) == (1, 3)

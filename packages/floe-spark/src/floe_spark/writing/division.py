@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from floe_core.errors import FloeError
+from floe_core.errors import FloeError, QueryError
 from floe_core.identifiers import TableIdentifier
 from floe_core.plugins import DividedFrame
 from floe_iceberg.quarantine import FAILED_CHECKS
@@ -53,6 +55,12 @@ def divided(
         counts = {str(row[0]): int(row[1]) for row in moved.groupBy(FAILED_CHECKS).count().collect()}
     except FloeError:
         raise
+    except (AnalysisException, ParseException) as exc:  # what the conditions say, not values of the rows
+        reason = re.sub(r"\s*SQLSTATE: .*", "", str(exc).splitlines()[0]).rstrip(" .;")
+        raise QueryError(
+            f"the checks {', '.join(conditions)} of '{identifier}' could not be evaluated for quarantine: {reason}. "
+            f"Nothing was written"
+        ) from exc
     except Exception as exc:
         error = translate(exc, "spark.quarantine", identifier)
         if error is None:
