@@ -2,6 +2,7 @@
 
 # No postponed annotations here: Dagster inspects those of assets.
 import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -381,3 +382,52 @@ def test_a_catalog_that_cannot_publish_both_is_refused_before_anything_is_writte
     run = project.go([made], checks.of(made, NO_ID, POSITIVE), atomic=[accepted], partition_key="2026-01-01")
     assert run.success, failure(run)
     assert (len(project.rows()), len(project.rows(Q))) == (1, 3)
+
+
+_COMPUTED: list[bool] = []
+
+
+def visits_job() -> Any:
+    """For `reconstructable`."""
+
+    @asset(key_prefix="b", metadata={"write_mode": "append"})
+    def visits() -> pa.Table:
+        _COMPUTED.append(True)
+        return pa.table({"id": pa.array([1, None, None], pa.int64())})
+
+    job = dg.define_asset_job("visits", selection="*", executor_def=dg.in_process_executor)
+    project = Path(os.environ["FLOE_TEST_PROJECT"])
+    definitions = create_definitions([visits], project=project, asset_checks=[checks.of(visits, NO_ID)], jobs=[job])
+    return definitions.resolve_job_def("visits")
+
+
+def test_runs_that_resume_a_failed_one_continue_what_it_has_moved(
+    project: Project, monkeypatch: pytest.MonkeyPatch, failing: list[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FLOE_TEST_PROJECT", str(project.root))
+    (tmp_path / "history").mkdir()
+    with DagsterInstance.local_temp(str(tmp_path / "history")) as instance:
+
+        def run(parent: str | None = None) -> Any:
+            options = dg.ReexecutionOptions.from_failure(parent, instance) if parent else None
+            job = dg.reconstructable(visits_job)
+            arguments: dict[str, Any] = {"raise_on_error": False, "run_config": QUIET}
+            return dg.execute_job(job, instance, reexecution_options=options, **arguments)
+
+        failing.append("b.visits")
+        first = run()
+        assert not first.success
+        assert run(first.run_id).success
+        assert (project.tables.scan("b.visits").count(), project.tables.scan("b.visits_quarantine").count()) == (1, 2)
+        with monkeypatch.context() as patched:
+            patched.setattr(IcebergTableManager, "publish", _broken)
+            second = run()
+        assert not second.success
+        _COMPUTED.clear()
+        assert run(second.run_id).success
+        assert _COMPUTED == []
+        assert (project.tables.scan("b.visits").count(), project.tables.scan("b.visits_quarantine").count()) == (2, 4)
+
+
+def _broken(*_: Any, **__: Any) -> Any:
+    raise BrokenError("before the publication")

@@ -13,6 +13,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitStateUnknownException
 
 from floe_core import PartitionTransform, TableCheck, TableSlice, compile_project
 from floe_core.errors import (
@@ -110,6 +112,10 @@ def test_an_overwrite_replaces_what_its_slice_has_moved_before_and_nothing_else(
     with lake.audit(T, quarantine=[NO_ID]) as draft:
         draft.write(rows(1, (1, 1.0)), mode="overwrite", slice=day(1))
     assert moved(lake) == [(None, 2.5, "not_null_id")], "a slice without bad rows is cleared"
+    before = lake.tables.load_table(Q).metadata_location
+    with lake.audit(T, quarantine=[NO_ID]) as draft:
+        draft.write(rows(4, (4, 4.0)), mode="overwrite", slice=day(4))
+    assert lake.tables.load_table(Q).metadata_location == before, "without rows to move or replace it is left alone"
     with lake.audit(T, quarantine=[NO_ID]) as draft:
         draft.write(rows(3, (3, 3.0)), mode="overwrite")
     assert (stored(lake), moved(lake)) == ([("03", 3, 3.0)], []), "as is a whole table"
@@ -400,3 +406,38 @@ def test_a_long_stream_is_divided(lake: Lake) -> None:
         (found,) = draft.check([NO_ID])
     assert (lake.tables.scan(T).count(), found.quarantined) == (500_000, 500_000)
     assert lake.tables.scan(Q).count() == 500_000
+
+
+@pytest.mark.parametrize("is_applied", [False, True], ids=["not sent", "response lost"])
+def test_whichever_commit_fails_each_row_is_there_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_applied: bool
+) -> None:
+    """The n-th commit of a write fails, or its response is lost; then the same write is tried again."""
+    catalog = lake.tables.catalog_plugin.connect()
+    assert isinstance(catalog, Catalog)
+    commit, left = catalog.commit_table, [0]
+
+    def commit_table(*given: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not is_applied:
+            raise BrokenError
+        answer = commit(*given)
+        if left[0] == 0:
+            raise CommitStateUnknownException("the response was lost")
+        return answer
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    data = rows(1, (1, 1.0), (None, 2.0), (3, -3.0))
+    number = 0
+    while left[0] <= 0:
+        number, table = number + 1, f"silver.t{number}"
+        with lake.audit(table, quarantine=BOTH) as draft:
+            left[0] = number
+            for _ in range(2):
+                with suppress(BrokenError, FloeError):
+                    draft.write(data, mode="append", write_id="w")
+            ended, left[0] = left[0], 0
+        assert lake.tables.scan(table).to_arrow()["id"].to_pylist() == [1], number
+        assert sorted(lake.tables.scan(f"{table}_quarantine").to_arrow()["amount"].to_pylist()) == [-3.0, 2.0], number
+        left[0] = ended
+    assert number > 4
