@@ -22,6 +22,7 @@ from floe_dagster.assets.options import mistyped_options
 from floe_dagster.assets.partitions import partitioning
 from floe_dagster.atomic.groups import AtomicGroup
 from floe_dagster.atomic.project import groups_of, with_groups
+from floe_dagster.atomic.quarantine import moving_checks, refuse_tables_of_assets
 from floe_dagster.checks.project import checks_in_floe_yaml
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, may_store_in, stored_assets
@@ -85,6 +86,9 @@ def create_definitions(
     if declared:
         others["asset_checks"] = [*(others.get("asset_checks") or ()), *declared]
     stored = list(stored_assets(listed, artifacts, everything))
+    checking = [*listed, *(others.get("asset_checks") or ())]
+    moving = moving_checks(spec for one in checking if isinstance(one, AssetsDefinition) for spec in one.check_specs)
+    refuse_tables_of_assets(moving, {one.spec.key: one.table for one in here})
     groups = (
         []
         if artifacts.lake_branch is not None
@@ -92,8 +96,8 @@ def create_definitions(
             atomic,
             {one.spec.key: one.options.branch or one.manager.branch or MAIN_BRANCH for one in stored},
             publish=artifacts.pipeline.publish,
-            audited=_audited(listed),
-            checks=[*listed, *(others.get("asset_checks") or ())],
+            audited=[*_audited(listed), *(key for key in moving if key not in _audited(listed))],
+            checks=checking,
         )
     )
     if groups:

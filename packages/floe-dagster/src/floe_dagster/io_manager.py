@@ -43,10 +43,11 @@ from floe_dagster.assets.values import Kind, from_scan, kind_of_annotation, kind
 from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.resources import artifacts_of, lake_of
 from floe_dagster.runs import cursors
-from floe_dagster.runs.description import STORAGE_KIND, describe
+from floe_dagster.runs.description import STORAGE_KIND, describe, sensitive_columns
 from floe_dagster.runs.lake_branch import refuse_branch_tag, refuse_other_history
 from floe_dagster.runs.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.runs.partitions import partition_keys_of
+from floe_dagster.runs.quarantine import moved_metadata, quarantine_of_asset
 from floe_dagster.runs.step_inputs import step_inputs
 from floe_dagster.runs.steps import (
     attempt_of,
@@ -64,6 +65,7 @@ from floe_dagster.runs.transaction import Published, current_run, refuse_atomic_
 from floe_iceberg import Lake
 from floe_iceberg.arguments import choice
 from floe_iceberg.expressions import slice_filter
+from floe_iceberg.quarantine import MovedRows, write_quarantined
 from floe_iceberg.reading import refuse_past
 from floe_iceberg.schema import refuse_early_columns, to_iceberg_schema, with_optional_columns
 from floe_iceberg.snapshots import StagingBranch, unpublished_by, write_summary
@@ -208,13 +210,37 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
             self._evolve_partitions(request, partitions)
             target = None  # the partitioning may have changed
         if current_run() is not None:
-            target = Target(self._open_branch(request, data, target, options))
+            self._write_to_branch(context, request, data, target, options, keys)
+            return
         request, target = self._lake.tables.on_branch(request, lambda known: self._schema_of(data, known), target)
         if kind is Kind.SPARK:
             result = self._lake.write_request(data, request, target)
         else:
             result = self._lake.tables.write(request, data, target)
         self._report(context, request, result, options, keys)
+
+    def _write_to_branch(
+        self,
+        context: OutputContext,
+        request: WriteRequest,
+        data: Any,
+        target: Target | None,
+        options: OutputOptions,
+        keys: Sequence[str],
+    ) -> None:
+        """Write to the branch of the atomic run; rows that break a check with a quarantine go to its table."""
+        quarantine = quarantine_of_asset(context.asset_key, request.identifier, keys)
+        if quarantine is not None and isinstance(data, ArrowSource):
+            data = quarantine.without_null(data)
+        table, moved = self._open_branch(request, data, target, options), None
+        if quarantine is not None:
+            hides = bool(sensitive_columns(options, context.definition_metadata))
+            result, moved = write_quarantined(self._lake, request, data, table, quarantine, shows_values=not hides)
+        elif isinstance(data, ArrowSource):
+            result = self._lake.tables.write(request, data, Target(table))
+        else:
+            result = self._lake.write_request(data, request, Target(table))
+        self._report(context, request, result, options, keys, moved)
 
     def _evolve_partitions(self, request: WriteRequest, partitions: Partitioning | None) -> None:
         """Give an existing table the partitioning of the asset; a table that the write creates gets it anyway."""
@@ -341,6 +367,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         result: WriteResult,
         options: OutputOptions,
         keys: Sequence[str],
+        moved: MovedRows | None = None,
     ) -> None:
         """Report the write to Dagster. The rows are committed: a failure here would make a retry write them again."""
         step, asset, snapshot_id = step_of(context), _asset_of(context), str(result.snapshot.snapshot_id)
@@ -371,7 +398,7 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
                 "dagster/storage_kind": STORAGE_KIND,
                 "floe/snapshot_id": MetadataValue.text(snapshot_id),
             }
-        context.add_output_metadata(described)
+        context.add_output_metadata({**described, **(moved_metadata(moved) if moved is not None else {})})
 
     def _request(
         self,

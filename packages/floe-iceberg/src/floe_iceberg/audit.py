@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Table
 
-from floe_core.config import TableCheck
+from floe_core.config import TableCheck, check_name
 from floe_core.errors import CheckFailedError, ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform, SnapshotInfo, WriteMode
@@ -24,11 +24,12 @@ from floe_iceberg.arguments import choice
 from floe_iceberg.backoff import ATTEMPTS, delay
 from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
 from floe_iceberg.manager import IcebergTableManager
+from floe_iceberg.quarantine import Quarantine, moved_rows, with_moved_rows, write_quarantined
 from floe_iceberg.query import QueryResult
 from floe_iceberg.schema import refuse_early_columns, to_iceberg_schema, with_optional_columns
-from floe_iceberg.snapshots import StagingBranch, run_branch
+from floe_iceberg.snapshots import StagingBranch, run_branch, write_summary
 from floe_iceberg.transactions import NewTable
-from floe_iceberg.writing import source_of
+from floe_iceberg.writing import Target, WriteRequest, WriteResult, source_of
 
 __all__ = ["Draft", "audited"]
 
@@ -43,6 +44,8 @@ class _Lake(Protocol):
     def read(self, identifier: TableIdentifier, **options: Any) -> Any: ...
 
     def write(self, frame: Any, identifier: TableIdentifier, **options: Any) -> Any: ...
+
+    def write_request(self, frame: Any, request: WriteRequest, target: Target | None = None) -> WriteResult: ...
 
     def sql(self, query: str, *, engine: Any) -> QueryResult: ...
 
@@ -64,6 +67,9 @@ class Draft:
     _run_id: str
     _early_columns: bool
     _keep: timedelta
+    _one_by_one: bool = False
+    _quarantine: Quarantine | None = None
+    _moved: bool = False  # rows were moved to the quarantine table, or replaced there
     _writes: list[tuple[WriteMode, TableSlice | None]] = field(default_factory=list)
     _checks: list[tuple[Sequence[TableCheck], Any]] = field(default_factory=list)
     _checked: int | None = None  # the snapshot that all checks have passed on
@@ -97,6 +103,8 @@ class Draft:
         is_spark = type(data).__module__.partition(".")[0] == "pyspark"
         tables, known = self._lake.tables, self._lake.tables.find_table(self.identifier)
         rows = data if is_spark else source_of(data)
+        if self._quarantine is not None and not is_spark:
+            rows = self._quarantine.without_null(rows)
         if self._writes and (known is None or self.branch not in known.metadata.refs):
             raise ConcurrencyConflictError(
                 f"branch {self.branch!r} of '{self.identifier}' was removed with what was written to it; nothing is "
@@ -109,15 +117,29 @@ class Draft:
                 known, self.identifier, schema, evolve=evolve, allowed=self._early_columns, how="early_columns=True"
             )
         new = NewTable(schema, tuple(partition_by), dict(properties or {}))
-        tables.open_branch(self.identifier, StagingBranch.of_run(self._run_id), new, max_age=self._keep)
+        staging = StagingBranch.of_run(self._run_id)
+        table = tables.open_branch(self.identifier, staging, new, max_age=self._keep)
         chosen = choice(WriteMode, mode, "mode")
         options = {**options, "mode": chosen, "branch": self.branch, "slice": slice}
-        if is_spark:
-            snapshot: SnapshotInfo = self._lake.write(rows, self.identifier, **options).snapshot
+        if self._quarantine is not None:
+            snapshot: SnapshotInfo = self._write_quarantined(rows, table, self._quarantine, options)
+        elif is_spark:
+            snapshot = self._lake.write(rows, self.identifier, **options).snapshot
         else:
             snapshot = tables.write_data(self.identifier, rows, **options)
         self._writes.append((chosen, slice))
         return snapshot
+
+    def _write_quarantined(
+        self, rows: Any, table: Table, quarantine: Quarantine, options: Mapping[str, Any]
+    ) -> SnapshotInfo:
+        write_id = options.get("write_id") or uuid.uuid4().hex
+        summary = write_summary(write_id, options.get("snapshot_properties"))
+        given = {name: value for name, value in options.items() if name not in ("write_id", "snapshot_properties")}
+        request = WriteRequest(identifier=self.identifier, write_id=write_id, summary=summary, **given)
+        result, moved = write_quarantined(self._lake, request, rows, table, quarantine)
+        self._moved = self._moved or moved.snapshot_id is not None
+        return result.snapshot
 
     def _schema_of(self, rows: Any, known: Table | None, *, is_spark: bool) -> Schema:
         if is_spark:
@@ -156,7 +178,7 @@ class Draft:
         if head is None:
             raise ConfigurationError(f"nothing was written to the draft of '{self.identifier}' yet; write to it first")
         rows = CheckedRows(self.identifier, table, head.snapshot_id, within=self._within())
-        outcomes = run_checks(self._lake, checks, rows, other=self._other, engine=engine)
+        outcomes = self._with_moved_rows(checks, run_checks(self._lake, checks, rows, other=self._other, engine=engine))
         failed = [f"{one.name}: {one.message}" for one in outcomes if one.stops]
         if failed:
             self._refused = CheckFailedError(
@@ -167,6 +189,21 @@ class Draft:
             raise self._refused
         self._checked = head.snapshot_id
         return outcomes
+
+    def _with_moved_rows(self, checks: Sequence[TableCheck], outcomes: Sequence[CheckOutcome]) -> list[CheckOutcome]:
+        """The outcomes, with the rows that writes have moved because of checks with a quarantine."""
+        moving = {check_name(check) for check in checks if check.quarantine}
+        declared = {check_name(check) for check in self._quarantine.checks} if self._quarantine is not None else set()
+        if moving - declared:
+            raise ConfigurationError(
+                f"{', '.join(sorted(moving - declared))}: rows are moved when they are written, so the draft must know "
+                f"the check before: lake.audit('{self.identifier}', quarantine=[...])"
+            )
+        if self._quarantine is None or not moving:
+            return list(outcomes)
+        tables = self._lake.tables
+        moved = moved_rows(tables, self._quarantine.table, self.branch)
+        return [with_moved_rows(tables, one, moved) if one.name in moving else one for one in outcomes]
 
     def _other(self, identifier: TableIdentifier) -> CheckedRows:
         table = self._lake.tables.load_table(identifier)
@@ -191,10 +228,13 @@ class Draft:
             return
         self._check_all()
         mode = WriteMode.APPEND if all(one is WriteMode.APPEND for one, _ in self._writes) else WriteMode.OVERWRITE
-        tables = self._lake.tables
+        tables, branches = self._lake.tables, [self.identifier]
+        if self._quarantine is not None and self._moved:
+            branches.append(self._quarantine.table)
         for number in itertools.count(1):
             try:
-                self.published = tables.publish({self.identifier: self.branch})[self.identifier]
+                published = tables.publish(dict.fromkeys(branches, self.branch), one_by_one=self._one_by_one)
+                self.published = published[self.identifier]
             except ConcurrencyConflictError:
                 if number >= ATTEMPTS:
                     raise
@@ -202,7 +242,8 @@ class Draft:
                 return
             if number > 1:
                 time.sleep(delay(number))
-            tables.replay_branch(self.identifier, self.branch, mode=mode, within=self._within())
+            for table in branches:
+                tables.replay_branch(table, self.branch, mode=mode, within=self._within())
             self._check_all()
 
     def _check_all(self) -> None:
@@ -214,7 +255,15 @@ class Draft:
 
 
 @contextmanager
-def audited(lake: _Lake, identifier: TableIdentifier, *, early_columns: bool, keep: timedelta) -> Iterator[Draft]:
+def audited(
+    lake: _Lake,
+    identifier: TableIdentifier,
+    *,
+    early_columns: bool,
+    keep: timedelta,
+    quarantine: Sequence[TableCheck] = (),
+    one_by_one: bool = False,
+) -> Iterator[Draft]:
     """A draft of a table that is published at the end of the block, unless the block raises.
 
     Args:
@@ -222,9 +271,14 @@ def audited(lake: _Lake, identifier: TableIdentifier, *, early_columns: bool, ke
         identifier: The table.
         early_columns: Let the draft change the columns of the table before it is published.
         keep: The age at which expiry removes the branch of a draft that was not published.
+        quarantine: Checks that move the rows which break them to a table of their own when they are written.
+        one_by_one: On a catalog server that cannot commit two tables at once, commit them one after the other.
     """
     run_id = str(uuid.uuid4())
-    draft = Draft(identifier, run_branch(run_id), None, lake, run_id, early_columns, keep)
+    moving = None
+    if quarantine:
+        moving = Quarantine.of_draft(lake.tables, identifier, quarantine, run_id, keep, one_by_one=one_by_one)
+    draft = Draft(identifier, run_branch(run_id), None, lake, run_id, early_columns, keep, one_by_one, moving)
     with operation("iceberg.audit", table=str(identifier)) as op:
         try:
             yield draft

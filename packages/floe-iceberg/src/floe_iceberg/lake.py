@@ -281,7 +281,13 @@ class Lake:
         )
 
     def audit(
-        self, identifier: TableName, *, early_columns: bool = False, keep: timedelta = timedelta(days=7)
+        self,
+        identifier: TableName,
+        *,
+        early_columns: bool = False,
+        keep: timedelta = timedelta(days=7),
+        quarantine: Sequence[TableCheck] = (),
+        one_by_one: bool = False,
     ) -> AbstractContextManager[Draft]:
         """Write rows, check them, and publish them at the end of the block; if it raises, no reader sees them.
 
@@ -292,6 +298,9 @@ class Lake:
             identifier: The table. It is created by the first write if it does not exist.
             early_columns: Let the draft change the columns of the table, which readers see before the publication.
             keep: The age at which expiry removes the branch of a draft that was not published.
+            quarantine: Checks with `quarantine`: rows that break them are moved to the quarantine table when they are
+                written, and both tables are published by one commit.
+            one_by_one: On a catalog server that cannot commit two tables at once, commit them one after the other.
 
         Example:
             >>> from pathlib import Path
@@ -307,7 +316,14 @@ class Lake:
             >>> lake.close()
         """
         self.tables.refuse_on_branch("publish what is audited")
-        return audited(self, identifier_of(identifier), early_columns=early_columns, keep=keep)
+        return audited(
+            self,
+            identifier_of(identifier),
+            early_columns=early_columns,
+            keep=keep,
+            quarantine=quarantine,
+            one_by_one=one_by_one,
+        )
 
     def _checked(self, identifier: TableIdentifier, revision: Revision | None) -> CheckedRows:
         table = self.tables.load_table(identifier)

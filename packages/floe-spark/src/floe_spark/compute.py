@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from floe_core.config import CompactionStrategy, SparkConfig
 from floe_core.errors import PluginError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.maintenance import CompactReport, ExpireReport, ManifestsReport, OrphansReport, StatisticsReport
-from floe_core.plugins import FLOE_API_VERSION, ComputePlugin, PluginMetadata
+from floe_core.plugins import FLOE_API_VERSION, ComputePlugin, DividedFrame, PluginMetadata
 from floe_iceberg import Lake
 from floe_iceberg.errors import translated
 from floe_iceberg.files import Neighbours
@@ -33,6 +33,7 @@ from floe_spark.maintenance.orphans import remove_orphans
 from floe_spark.maintenance.statistics import compute_statistics
 from floe_spark.reading.query import query
 from floe_spark.reading.read import reading
+from floe_spark.writing.division import divided
 from floe_spark.writing.frames import data_schema
 from floe_spark.writing.write import write, write_request
 
@@ -112,6 +113,18 @@ class SparkCompute(ComputePlugin):
         return with_valid_token(
             self._lake, lambda: write_request(frame, self._lake.tables, request, next(targets, None))
         )
+
+    def divided(
+        self,
+        frame: DataFrame,
+        conditions: Mapping[str, str],
+        identifier: TableIdentifier,
+        *,
+        columns: Schema,
+        marks: Mapping[str, Any],
+    ) -> DividedFrame:
+        names = [field.name for field in columns.fields]
+        return with_valid_token(self._lake, lambda: divided(frame, conditions, identifier, columns=names, marks=marks))
 
     def schema_of(self, frame: DataFrame) -> Schema:
         return data_schema(frame)

@@ -19,6 +19,7 @@ from floe_core.config.documents import read_document
 from floe_core.config.json_schema import schema_path, write_spec_schema
 from floe_core.config.policy import CompactionStrategy, CompactPolicy, MaintenanceConfig, MaintenancePolicy, policy_of
 from floe_core.config.postgres_address import PostgresAddress, is_postgres
+from floe_core.config.quarantine import quarantine_of, refuse_shared_quarantines
 from floe_core.config.references import is_reference, resolve_model, uri_password
 from floe_core.config.rest_properties import header_properties
 from floe_core.config.settings import duration_text
@@ -82,7 +83,9 @@ __all__ = [
     "is_postgres",
     "is_reference",
     "policy_of",
+    "quarantine_of",
     "read_document",
+    "refuse_shared_quarantines",
     "resolve_model",
     "schema_path",
     "unreadable_contract",

@@ -164,6 +164,13 @@ class CustomQuery(Settings):
     query: _Statement
 
 
+def _check_quarantine(value: bool | str) -> bool | str:
+    return check_table(value) if isinstance(value, str) else value
+
+
+# True is the table `<table>_quarantine`.
+_Quarantine = Annotated[StrictBool | str, AfterValidator(_check_quarantine)]
+
 _RULES = (
     "not_null",
     "unique",
@@ -176,6 +183,8 @@ _RULES = (
     "columns",
     "sql",
 )
+# The rules that hold for each row by itself, so that it is decided which rows break them.
+_ROW_RULES = ("not_null", "accepted_values", "range", "condition")
 
 
 class TableCheck(Settings):
@@ -196,6 +205,8 @@ class TableCheck(Settings):
         scope: The rows that are checked: the partitions of the run, or the whole table.
         severity: `warn` reports a failure and goes on.
         blocking: Whether a failure stops the assets downstream, and the publication.
+        quarantine: Whether rows that break the rule are moved to a table of their own instead of failing the check:
+            `true` for `<table>_quarantine`, or the name of that table. The publication stops if they cannot be moved.
         description: What the check means, for readers.
 
     Example:
@@ -218,6 +229,7 @@ class TableCheck(Settings):
     scope: CheckScope = "slice"
     severity: Literal["error", "warn"] = "error"
     blocking: bool = False
+    quarantine: _Quarantine = False
     description: str | None = None
 
     @model_validator(mode="after")
@@ -230,12 +242,31 @@ class TableCheck(Settings):
             raise ValueError("a warning does not block: leave out blocking, or severity: warn")
         if self.name is not None and not _NAME.fullmatch(self.name):
             raise ValueError(f"name: {self.name!r} may have letters, digits and underscores")
+        self._check_quarantined()
         return self
+
+    def _check_quarantined(self) -> None:
+        if not self.quarantine:
+            return
+        if self.rule not in _ROW_RULES:
+            raise ValueError(
+                f"quarantine moves the rows that break a rule, and {self.rule} does not decide this for each row by "
+                f"itself; quarantine is for {', '.join(_ROW_RULES)}: leave it out, or make the check blocking"
+            )
+        if self.scope == "table":
+            raise ValueError("quarantine moves rows that the run writes: leave out scope: table, or quarantine")
+        if self.severity == "warn":
+            raise ValueError("quarantine moves the rows, so nothing is left to warn of: leave out one of them")
 
     @property
     def rule(self) -> str:
         """The name of the rule."""
         return next(rule for rule in _RULES if getattr(self, rule) is not None)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a failure stops the assets downstream and the publication; rows left to be moved are one."""
+        return self.blocking or bool(self.quarantine)
 
 
 def check_name(check: TableCheck) -> str:

@@ -20,10 +20,12 @@ from floe_core.config.catalog_name import CATALOG_NAME, CatalogName
 from floe_core.config.checks import TableCheck, check_name, check_table
 from floe_core.config.policy import CompactPolicy, ExpirePolicy, MaintenanceConfig, OrphanPolicy
 from floe_core.config.postgres_address import is_postgres, postgres_problem
+from floe_core.config.quarantine import refuse_shared_quarantines
 from floe_core.config.references import is_reference
 from floe_core.config.rest_properties import rest_property_problem
 from floe_core.config.settings import Secret, Settings, Shown, Size, Text
-from floe_core.identifiers import Name, check_branch_name
+from floe_core.errors import ConfigurationError
+from floe_core.identifiers import Name, TableIdentifier, check_branch_name
 from floe_core.security.plain_transport import plain_http_problem, plain_spark_problem
 
 __all__ = [
@@ -424,4 +426,8 @@ class FloeSpec(Settings):
             for name in names:
                 if names.count(name) > 1:
                     raise ValueError(f"{table} has two checks called {name}; give one of them a name of its own")
+        try:
+            refuse_shared_quarantines({TableIdentifier.from_string(table): given for table, given in checks.items()})
+        except ConfigurationError as exc:
+            raise ValueError(str(exc)) from None
         return checks

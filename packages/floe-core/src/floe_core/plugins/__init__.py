@@ -13,6 +13,7 @@ from floe_core.plugins.discovery import (
 from floe_core.plugins.ports import (
     CatalogPlugin,
     ComputePlugin,
+    DividedFrame,
     FileIO,
     HealthStatus,
     OrchestratorPlugin,
@@ -24,6 +25,7 @@ __all__ = [
     "FLOE_API_VERSION",
     "CatalogPlugin",
     "ComputePlugin",
+    "DividedFrame",
     "FileIO",
     "HealthStatus",
     "OrchestratorPlugin",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ __all__ = [
     "Catalog",
     "CatalogPlugin",
     "ComputePlugin",
+    "DividedFrame",
     "DriftDetectorProtocol",
     "FileIO",
     "HealthStatus",
@@ -211,6 +213,21 @@ class OrchestratorPlugin(Plugin):
         """The pipeline that the user's module holds; ConfigurationError if it does not hold exactly one."""
 
 
+@dataclass(frozen=True)
+class DividedFrame:
+    """The rows of a DataFrame, divided by conditions.
+
+    Attributes:
+        kept: The rows that meet none of the conditions.
+        moved: The others, with the names of the conditions that they meet in `floe_failed_checks`.
+        counts: How many rows were moved, by these names.
+    """
+
+    kept: Any
+    moved: Any
+    counts: Mapping[str, int]
+
+
 class ComputePlugin(Plugin):
     """The data plane: DataFrames, and physical maintenance, which deletes or rewrites the files of tables."""
 
@@ -245,6 +262,26 @@ class ComputePlugin(Plugin):
     def write_request(self, frame: Any, request: Any, target: Any = None) -> Any:
         """Write a DataFrame as a `WriteRequest` specifies."""
         raise NotImplementedError(f"{type(self).__name__} writes no DataFrames")
+
+    def divided(
+        self,
+        frame: Any,
+        conditions: Mapping[str, str],
+        identifier: TableIdentifier,
+        *,
+        columns: Any,
+        marks: Mapping[str, Any],
+    ) -> DividedFrame:
+        """Divide the rows of a DataFrame by conditions in the SQL of the engine; each row is evaluated once.
+
+        Args:
+            frame: The DataFrame.
+            conditions: What is true for the rows that are moved, by name.
+            identifier: The table that the rows are for.
+            columns: The Iceberg schema that the conditions refer to; a column that the frame lacks is NULL.
+            marks: The values of further columns of the moved rows.
+        """
+        raise NotImplementedError(f"{type(self).__name__} divides no DataFrames")
 
     def schema_of(self, frame: Any) -> Any:
         """The Iceberg schema of a DataFrame."""

@@ -38,6 +38,7 @@ from floe_dagster._dagster.names import step_of_op
 from floe_dagster.assets.names import is_stored
 from floe_dagster.atomic.execution import Member, Members, Outcome, run_member
 from floe_dagster.atomic.publication import GroupSteps, publish, recorded
+from floe_dagster.atomic.quarantine import moving_checks
 from floe_dagster.atomic.time_limit import time_limit
 from floe_dagster.runs.steps import runs_of_write
 from floe_dagster.runs.transaction import AtomicRun, Published
@@ -312,15 +313,17 @@ class _Graph:
         return bool(missing)
 
     def _run(self, context: OpExecutionContext) -> AtomicRun:
-        step = step_of_op(context)
+        step, made = step_of_op(context), set(context.assets_def.keys)
+        moving = moving_checks(check for member in self.checks for check in member.checks)
         return AtomicRun(
             group=self.group.name,
             run_id=runs_of_write(step)[-1],
             attempt=step.previous_attempt_count,
-            tables=len(set(context.assets_def.keys)),
+            tables=len(made) + len(made & moving.keys()),
             early_columns=self.group.early_columns,
             keep=self.group.keep,
             one_by_one=self.group.one_by_one,
+            quarantine=moving,
         )
 
     # Order

@@ -77,8 +77,8 @@ def _refuse_unchecked(audited: Collection[AssetKey], stored: Mapping[AssetKey, s
         if branch != MAIN_BRANCH:
             where = "is not stored in a table" if branch is None else f"is written to branch {branch!r}"
             raise ConfigurationError(
-                f"asset {key.to_user_string()} has floe/audit and {where}, so there is nothing to publish on main; "
-                f"leave one of them out"
+                f"asset {key.to_user_string()} has floe/audit, or a check with quarantine, and {where}, so there is "
+                f"nothing to publish on main; leave one of them out"
             )
         if key not in checked:
             raise ConfigurationError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from floe_dagster.atomic.execution import MADE
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.resources import lake_of
 from floe_dagster.runs import cursors
+from floe_dagster.runs.quarantine import quarantine_in
 from floe_dagster.runs.steps import heads_of, runs_of_write
 from floe_iceberg import IcebergTableManager
 from floe_iceberg.backoff import ATTEMPTS, delay
@@ -100,22 +101,24 @@ def publish(
         pending = [(one, table) for one, table in written if branch in loaded[table].metadata.refs]
         for one, table in written:
             if (one, table) not in pending:
-                _refuse_lost(one, table, loaded[table], branch)
+                _refuse_lost(one.snapshot_id, table, loaded[table], branch)
+        moved = _quarantines(tables, made.values(), branch)
         staged = [snapshot for _, table in pending for snapshot in _staged(loaded[table], branch)]
         reads = [read for snapshot in staged for read in heads_of(summary_of(snapshot))]
-        branches = {table: branch for _, table in pending}
+        branches = {table: branch for _, table in pending} | dict.fromkeys(moved.values(), branch)
         if policy.audit:
             own = [name for name, _ in reads if any(str(table) == str(name) for table in branches)]
             follows = any(summary_of(snapshot).get(FOLLOWED) for snapshot in staged)
             was_replayed = any(REPLAYED in summary_of(snapshot) for snapshot in staged)
-            for one, table in pending:
-                manager = getattr(context.resources, managers[one.asset])
-                audited = Audited(one.asset, table, branch, bool(own) or follows, was_replayed)
-                _publish_audited(context, tables, audited, manager, steps)
+            for one, table in written:
+                both = tuple(name for name in (table, moved.get(one.asset)) if name in branches)
+                if both:
+                    audited = Audited(one.asset, both, branch, bool(own) or follows, was_replayed, policy.one_by_one)
+                    _publish_audited(context, tables, audited, getattr(context.resources, managers[one.asset]), steps)
         else:
             tables.publish(branches, reads=reads, isolation=policy.isolation, one_by_one=policy.one_by_one)
         how = "in one commit" if tables.refuses_many_tables is None else "one by one"
-        context.log.info(f"published {counted(len(pending), 'table')} {how}")
+        context.log.info(f"published {counted(len(branches), 'table')} {how}")
         _advance_cursors(context, tables, written)
     for one in made.values():
         yield one.asset, replace(one, metadata={**one.metadata, **({_BRANCH: MAIN_BRANCH} if one.table else {})})
@@ -125,15 +128,17 @@ def publish(
 class Audited:
     """An asset whose branch is published.
 
-    `is_bound` is whether its rows belong to the state of its table that the run began at: it reads its own table, or
-    continues after what it has consumed. `was_replayed` is whether an earlier attempt has put it on top of others.
+    `tables` are its table, and the quarantine table if rows were moved. `is_bound` is whether its rows belong to the
+    state of its table that the run began at: it reads its own table, or continues after what it has consumed.
+    `was_replayed` is whether an earlier attempt has put it on top of others.
     """
 
     asset: AssetKey
-    table: TableIdentifier
+    tables: tuple[TableIdentifier, ...]
     branch: str
     is_bound: bool
     was_replayed: bool
+    one_by_one: bool
 
 
 def _publish_audited(
@@ -150,7 +155,7 @@ def _publish_audited(
         steps.check_again(everything)
     for number in itertools.count(1):
         try:
-            tables.publish({audited.table: audited.branch})
+            tables.publish(dict.fromkeys(audited.tables, audited.branch), one_by_one=audited.one_by_one)
         except ConcurrencyConflictError:
             if audited.is_bound or number >= ATTEMPTS:
                 raise
@@ -158,8 +163,9 @@ def _publish_audited(
             return
         if number > 1:
             time.sleep(delay(number))
-        tables.replay_branch(audited.table, audited.branch, mode=mode, within=within)
-        context.log.info(f"'{audited.table}' has moved in other slices: the run is put on top, and checked again")
+        for table in audited.tables:
+            tables.replay_branch(table, audited.branch, mode=mode, within=within)
+        context.log.info(f"'{audited.tables[0]}' has moved in other slices: the run is put on top, and checked again")
         steps.check_again(everything)
 
 
@@ -236,10 +242,20 @@ def _tables(
     return found[0]
 
 
-def _refuse_lost(written: Recorded, name: TableIdentifier, table: Table, branch: str) -> None:
+def _quarantines(tables: IcebergTableManager, made: Iterable[Recorded], branch: str) -> dict[AssetKey, TableIdentifier]:
+    """The quarantine tables with rows to publish, by the asset that they were taken from."""
+    changed = {one.asset: found for one in made if (found := quarantine_in(one.metadata)) is not None}
+    loaded = tables.load_at_once([table for table, _ in changed.values()]) if changed else {}
+    for table, snapshot_id in changed.values():
+        if branch not in loaded[table].metadata.refs:
+            _refuse_lost(snapshot_id, table, loaded[table], branch)
+    return {asset: table for asset, (table, _) in changed.items() if branch in loaded[table].metadata.refs}
+
+
+def _refuse_lost(snapshot_id: int, name: TableIdentifier, table: Table, branch: str) -> None:
     """Refuse a table without the branch, unless an attempt of this run has published it."""
     history = (snapshot.snapshot_id for snapshot in ancestors_of(table.current_snapshot(), table.metadata))
-    if written.snapshot_id not in history:
+    if snapshot_id not in history:
         raise ConcurrencyConflictError(
             f"branch {branch!r} of '{name}' was removed before it was published, so nothing was published: run it again"
         )

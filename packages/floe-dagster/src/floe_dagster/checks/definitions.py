@@ -17,6 +17,7 @@ from dagster import (
 from floe_core.config import TableCheck, check_name
 from floe_core.errors import ConfigurationError
 from floe_dagster.atomic.groups import SCOPE
+from floe_dagster.atomic.quarantine import QUARANTINE
 from floe_dagster.atomic.time_limit import time_limit
 from floe_dagster.checks.execution import results_of
 from floe_dagster.checks.functions import FunctionCheck
@@ -113,10 +114,17 @@ def _spec(check: TableCheck | FunctionCheck, key: AssetKey) -> AssetCheckSpec:
     return AssetCheckSpec(
         name_of(check),
         asset=key,
-        blocking=check.blocking,
+        blocking=check.blocks if isinstance(check, TableCheck) else check.blocking,
         description=check.description,
-        metadata={SCOPE: _scope(check)},
+        metadata={SCOPE: _scope(check), **_moving(check)},
     )
+
+
+def _moving(check: TableCheck | FunctionCheck) -> dict[str, str]:
+    """A check that moves rows, for the step that writes them."""
+    if not isinstance(check, TableCheck) or not check.quarantine:
+        return {}
+    return {QUARANTINE: check.model_dump_json(exclude_defaults=True)}
 
 
 def _scope(check: TableCheck | FunctionCheck) -> str:

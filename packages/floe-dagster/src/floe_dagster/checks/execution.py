@@ -19,7 +19,7 @@ from dagster import (
 )
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from floe_core.config import TableCheck
+from floe_core.config import TableCheck, check_name, quarantine_of
 from floe_core.errors import ConfigurationError, QueryRefusedError
 from floe_core.formatting import markdown_table
 from floe_core.identifiers import TableIdentifier
@@ -37,6 +37,7 @@ from floe_dagster.runs.steps import partition_label
 from floe_dagster.runs.transaction import current_run
 from floe_iceberg import Lake
 from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
+from floe_iceberg.quarantine import moved_rows, with_moved_rows
 from floe_iceberg.query import tables_read_now
 from floe_iceberg.snapshots import refuse_unpublished
 
@@ -81,11 +82,29 @@ def results_of(
             until=until,
         )
     }
+    outcomes |= _with_moved_rows(lake, by_rule, outcomes, rows, hidden)
     default = Kind.SPARK if engine == "spark" else Kind.ARROW
     for check in checks:
         if isinstance(check, FunctionCheck):
             outcomes[check.name] = run_function(check, lake, rows, default=default)
     return [_result(outcome, key, rows.identifier, keys) for outcome in outcomes.values()]
+
+
+def _with_moved_rows(
+    lake: Lake,
+    checks: Sequence[TableCheck],
+    outcomes: Mapping[str, CheckOutcome],
+    rows: CheckedRows,
+    hidden: frozenset[str],
+) -> dict[str, CheckOutcome]:
+    """The outcomes of the checks that move rows, with the rows that the atomic run has moved because of them."""
+    run, moving = current_run(), [check for check in checks if check.quarantine]
+    target = quarantine_of(moving, rows.identifier)
+    if run is None or target is None or run.branch not in rows.table.metadata.refs:
+        return {}  # nothing was written, as when only checks run
+    moved = moved_rows(lake.tables, target, run.branch)
+    names = map(check_name, moving)
+    return {name: with_moved_rows(lake.tables, outcomes[name], moved, hidden=hidden) for name in names}
 
 
 def _in_run(lake: Lake) -> Any:
@@ -197,6 +216,8 @@ def _metadata(outcome: CheckOutcome, table: TableIdentifier, keys: Sequence[str]
         "floe/rows_checked": outcome.rows,
         "floe/rows_failing": outcome.failing,
         "floe/rows_failing_by_partition": dict(outcome.partitions) or None,
+        "floe/rows_quarantined": outcome.quarantined,
+        "floe/quarantine_table": outcome.quarantine,
         "floe/numbers": _plain(outcome.numbers) or None,
         "floe/examples": MetadataValue.md(markdown_table(examples, list(examples[0]))) if examples else None,
     }

@@ -30,7 +30,7 @@ def not_null(*names: str, **options: Any) -> TableCheck:
 
     Args:
         names: The columns.
-        options: `name`, `scope`, `severity`, `blocking`, `description`.
+        options: `name`, `scope`, `severity`, `blocking`, `quarantine`, `description`.
 
     Example:
         >>> from floe_dagster import checks
@@ -56,7 +56,7 @@ def accepted_values(column: str, values: Sequence[CheckValue], **options: Any) -
     Args:
         column: The column.
         values: The values.
-        options: `name`, `scope`, `severity`, `blocking`, `description`.
+        options: `name`, `scope`, `severity`, `blocking`, `quarantine`, `description`.
     """
     return _check(accepted_values={"column": column, "values": tuple(values)}, **options)
 
@@ -74,7 +74,7 @@ def value_range(
         column: The column.
         min: The smallest value.
         max: The largest value.
-        options: `name`, `scope`, `severity`, `blocking`, `description`.
+        options: `name`, `scope`, `severity`, `blocking`, `quarantine`, `description`.
     """
     return _check(range={"column": column, "min": min, "max": max}, **options)
 
@@ -84,7 +84,7 @@ def condition(text: str, **options: Any) -> TableCheck:
 
     Args:
         text: The condition, in the SQL of the engine.
-        options: `name`, `scope`, `severity`, `blocking`, `description`.
+        options: `name`, `scope`, `severity`, `blocking`, `quarantine`, `description`.
     """
     return _check(condition=text, **options)
 

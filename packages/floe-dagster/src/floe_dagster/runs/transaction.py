@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from dagster import AssetKey
+
+from floe_core.config import TableCheck
 from floe_core.errors import ConfigurationError
 from floe_iceberg.snapshots import run_branch
 
@@ -26,10 +29,11 @@ class AtomicRun:
         group: The name of the group.
         run_id: The run of its writes; a retry continues those of the run that failed.
         attempt: Which attempt of its step this is, from 0.
-        tables: How many tables the run writes.
+        tables: How many tables the run writes, with the quarantine tables.
         early_columns: Whether tables that are published may get columns before the publication.
         keep: The age at which expiry removes the branches of a run that was not published.
         one_by_one: Whether the tables may be published one after the other.
+        quarantine: The checks that move rows, by their asset.
     """
 
     group: str
@@ -39,6 +43,7 @@ class AtomicRun:
     early_columns: bool
     keep: timedelta
     one_by_one: bool
+    quarantine: Mapping[AssetKey, Sequence[TableCheck]] = field(default_factory=dict)
 
     @property
     def branch(self) -> str:

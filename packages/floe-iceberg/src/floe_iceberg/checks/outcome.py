@@ -28,6 +28,8 @@ class CheckOutcome:
         numbers: Other numbers, such as the failing rows of each column.
         examples: Some of the rows that break the rule, without sensitive columns.
         partitions: The failing rows of each partition; only those that have some.
+        quarantined: The rows that were moved to the quarantine table because of this check; None if it moves none.
+        quarantine: The quarantine table.
     """
 
     name: str
@@ -42,6 +44,8 @@ class CheckOutcome:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     examples: Sequence[Mapping[str, Any]] = ()
     partitions: Mapping[str, int] = field(default_factory=dict)
+    quarantined: int | None = None
+    quarantine: str | None = None
 
     @property
     def stops(self) -> bool:

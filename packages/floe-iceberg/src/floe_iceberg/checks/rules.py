@@ -10,17 +10,18 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import DateType, DoubleType, FloatType, NestedField, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
 
 from floe_core.config import TableCheck, check_name, duration_text
 from floe_core.errors import ConfigurationError
 from floe_core.formatting import counted
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg.checks.row_rules import RowRule, row_rule
 from floe_iceberg.checks.rows import CheckedRows
 from floe_iceberg.checks.sql_text import SqlText, field_named
 from floe_iceberg.snapshots import ancestors_of, is_rewrite, snapshot_info
 
-__all__ = ["Finding", "Query", "RowRule", "Rule", "TableRule", "ValueRule", "rule_of"]
+__all__ = ["Finding", "Query", "Rule", "TableRule", "ValueRule", "rule_of"]
 
 # A newest value that is later than now by more than this is no sign of fresh data.
 _CLOCKS_DIFFER = timedelta(hours=1)
@@ -35,21 +36,6 @@ class Finding:
     failing: int | None = None
     rows: int | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RowRule:
-    """A condition that is true for the rows that break the rule; counted in the shared pass.
-
-    Args:
-        bad: The condition.
-        words: What breaks the rule, such as `have no id`.
-        columns: Conditions whose rows are counted beside, by column.
-    """
-
-    bad: str
-    words: str
-    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,11 +87,11 @@ def rule_of(
     """
     made = _Rules(check, rows, sql, other, now, hidden)
     methods: dict[str, Callable[[], Rule]] = {
-        "not_null": made.not_null,
+        "not_null": made.row_rule,
         "unique": made.unique,
-        "accepted_values": made.accepted_values,
-        "range": made.value_range,
-        "condition": made.condition,
+        "accepted_values": made.row_rule,
+        "range": made.row_rule,
+        "condition": made.row_rule,
         "references": made.references,
         "row_count": made.row_count,
         "freshness": made.freshness,
@@ -148,37 +134,8 @@ class _Rules:
 
     # Conditions on rows
 
-    def not_null(self) -> RowRule:
-        conditions = {name: f"{self._column(name)} IS NULL" for name in self.check.not_null or ()}
-        bad = " OR ".join(conditions.values())
-        return RowRule(bad, f"have no {' or no '.join(conditions)}", conditions if len(conditions) > 1 else {})
-
-    def accepted_values(self) -> RowRule:
-        accepted = _given(self.check.accepted_values)
-        field, column = self._field(accepted.column), self._column(accepted.column)
-        values = ", ".join(self.sql.value(value, field, self._what) for value in accepted.values)
-        return RowRule(
-            f"{column} IS NOT NULL AND {column} NOT IN ({values})", f"have a {accepted.column} that is not accepted"
-        )
-
-    def value_range(self) -> RowRule:
-        limits = _given(self.check.range)
-        field, column = self._field(limits.column), self._column(limits.column)
-        outside = [
-            f"{column} {sign} {self.sql.value(limit, field, self._what)}"
-            for sign, limit in (("<", limits.min), (">", limits.max))
-            if limit is not None
-        ]
-        if isinstance(field.field_type, FloatType | DoubleType):
-            outside.append(f"isnan({column})")
-        ends = [
-            f"{word} {limit}" for word, limit in (("below", limits.min), ("above", limits.max)) if limit is not None
-        ]
-        return RowRule(" OR ".join(outside), f"have {limits.column} {' or '.join(ends)}")
-
-    def condition(self) -> RowRule:
-        text = _given(self.check.condition)
-        return RowRule(f"NOT ({text}\n)", f"do not meet {text!r}")
+    def row_rule(self) -> RowRule:
+        return row_rule(self.check, self._schema, self.sql, self._what)
 
     # Queries
 

@@ -16,8 +16,9 @@ from floe_core.identifiers import TableIdentifier
 from floe_core.observability import operation
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.checks.outcome import CheckOutcome
+from floe_iceberg.checks.row_rules import RowRule
 from floe_iceberg.checks.rows import CheckedRows
-from floe_iceberg.checks.rules import Finding, Query, RowRule, Rule, TableRule, ValueRule, rule_of
+from floe_iceberg.checks.rules import Finding, Query, Rule, TableRule, ValueRule, rule_of
 from floe_iceberg.checks.sql_text import SqlText
 from floe_iceberg.query import ENGINES, QueryResult
 

@@ -27,7 +27,7 @@ from floe_core.models import PartitionTransform, PartitionTransformType, SortFie
 from floe_iceberg.arguments import check_transforms
 from floe_iceberg.schema.columns import no_column
 
-__all__ = ["partition_spec", "sort_order"]
+__all__ = ["partition_spec", "sort_order", "transforms_of"]
 
 
 def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> PartitionSpec:
@@ -52,6 +52,26 @@ def partition_spec(transforms: Sequence[PartitionTransform], schema: Schema) -> 
         )
     _refuse_duplicates(fields, schema)
     return PartitionSpec(*fields)
+
+
+def transforms_of(spec: PartitionSpec, schema: Schema) -> list[PartitionTransform]:
+    """The transforms of a spec, for another table with these columns; without those that Floe does not create."""
+    kinds = {type(transform): kind for kind, transform in _PLAIN.items()}
+    found = []
+    for field in spec.fields:
+        column, transform = schema.find_column_name(field.source_id), field.transform
+        if column is None:
+            continue
+        if isinstance(transform, BucketTransform):
+            kind, size = PartitionTransformType.BUCKET, {"num_buckets": transform.num_buckets}
+        elif isinstance(transform, TruncateTransform):
+            kind, size = PartitionTransformType.TRUNCATE, {"width": transform.width}
+        elif type(transform) in kinds:
+            kind, size = kinds[type(transform)], {}
+        else:
+            continue
+        found.append(PartitionTransform(source_column=column, transform_type=kind, name=field.name, **size))
+    return found
 
 
 def _refuse_inside_list(source: NestedField, name: str, schema: Schema) -> None:

@@ -9,7 +9,7 @@ from floe_core.plugins import ComputePlugin
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.query.result import QueryResult
 
-__all__ = ["ENGINES", "run", "tables_read_now"]
+__all__ = ["ENGINES", "require_parser", "run", "tables_read_now"]
 
 ENGINES = ("duckdb", "spark")
 
@@ -38,18 +38,23 @@ def run(lake: _Lake, text: str, *, engine: str) -> QueryResult:
         text.encode()
     except UnicodeEncodeError as exc:
         raise QueryError(f"character {exc.start + 1} of the query is not valid text") from None
-    try:
-        import sqlglot  # noqa: F401 - large, and needed for queries only
-    except ModuleNotFoundError as exc:
-        raise IncompatibleLibraryError(
-            "SQL needs sqlglot, which is not installed: pip install 'floe-iceberg[sql]'", name="sqlglot"
-        ) from exc
+    require_parser()
     if engine == "spark":
         return _in_compute_plugin(lake, text)
     from floe_iceberg.query.duckdb_engine import run_in_duckdb
     from floe_iceberg.query.parsing import parse
 
     return run_in_duckdb(lake.tables, parse(text, "duckdb"))
+
+
+def require_parser() -> None:
+    """Refuse SQL if its parser is not installed."""
+    try:
+        import sqlglot  # noqa: F401 - large, and needed for queries only
+    except ModuleNotFoundError as exc:
+        raise IncompatibleLibraryError(
+            "SQL needs sqlglot, which is not installed: pip install 'floe-iceberg[sql]'", name="sqlglot"
+        ) from exc
 
 
 def tables_read_now(text: str, *, engine: Literal["duckdb", "spark"]) -> list[str]:
