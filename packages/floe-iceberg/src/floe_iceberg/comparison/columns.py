@@ -16,7 +16,7 @@ from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.schema.columns import no_column, with_optional_columns
 
-__all__ = ["ComparedColumns", "compared_columns", "key_columns", "schema_after", "schema_before"]
+__all__ = ["ComparedColumns", "all_names", "compared_columns", "key_columns", "schema_after", "schema_before"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,13 @@ def key_columns(keys: Sequence[str] | None, schema: Schema, identifier: TableIde
     if inside:
         raise ConfigurationError(f"keys: {inside[0]!r} is inside of a column; name whole columns: {', '.join(own)}")
     return names
+
+
+def all_names(table: Table, names: Collection[str]) -> set[str]:
+    """The names, in lower case, that columns of these names have or had in any schema of the table."""
+    fields = [field for schema in (*table.schemas().values(), table.schema()) for field in schema.fields]
+    ids = {field.field_id for field in fields if field.name.lower() in names}
+    return {*names, *(field.name.lower() for field in fields if field.field_id in ids)}
 
 
 def compared_columns(

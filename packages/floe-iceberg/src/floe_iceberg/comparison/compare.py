@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConfigurationError, IncompatibleLibraryError
 from floe_core.formatting import counted
 from floe_core.identifiers import TableIdentifier
 from floe_core.observability import operation
 from floe_iceberg.arguments import TableName, identifier_of, names_of
 from floe_iceberg.comparison.columns import (
+    all_names,
     compared_columns,
     key_columns,
     schema_after,
@@ -108,8 +110,9 @@ class _Comparison:
         self._keys = key_columns(keys, later, identifier)
         self._changes = tuple(column_changes(earlier, later)) if before is not None else ()
         snapshots = {one.snapshot_id for one in (self._before, self._after) if one is not None}
-        self._columns = compared_columns(table, earlier, later, snapshots, hidden)
-        self._labels = PartitionLabels(table, hidden)
+        not_shown = all_names(table, hidden)
+        self._columns = compared_columns(table, earlier, later, snapshots, not_shown)
+        self._labels = PartitionLabels(table, not_shown)
         self._files = differing_files(table, identifier, self._before, self._after)
         self._examples = examples
         self._max_rows = max_rows
@@ -129,7 +132,14 @@ class _Comparison:
         return self._result(added, removed, Counter(), examples, scope=scope)
 
     def _by_rows(self, before: int) -> TableComparison:
-        from floe_iceberg.comparison.row_difference import difference_of_rows  # DuckDB is needed for this only
+        for library in ("duckdb", "sqlglot"):  # they are needed for this only
+            if find_spec(library) is None:
+                raise IncompatibleLibraryError(
+                    f"comparing rows needs {library}, which is not installed: pip install 'floe-iceberg[sql]' (on "
+                    f"Python 3.11 or newer). To compare files: floe tables diff {self._identifier} without --rows",
+                    name=library,
+                )
+        from floe_iceberg.comparison.row_difference import difference_of_rows
 
         every = -(-self._files.rows // self._max_rows)
         found = difference_of_rows(

@@ -8,10 +8,9 @@ NULL equals NULL, NaN equals NaN, and 0.0 equals -0.0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -27,7 +26,6 @@ from floe_iceberg.query.session import Session
 
 __all__ = ["RowDifference", "difference_of_rows"]
 
-_T = TypeVar("_T")
 _BATCH_ROWS = 1000
 
 
@@ -64,21 +62,60 @@ def difference_of_rows(
         every: 1 for all rows; otherwise one of so many, chosen by a hash that is the same on both sides.
     """
     session = Session()
+    sides: list[FileRows] = []
     try:
-        sides = []
-        for name, snapshot_id, tasks in zip(
-            ("before_rows", "after_rows"), snapshots, (files.before, files.after), strict=True
-        ):
-            sides.append(
-                FileRows(session, columns, identifier, snapshot_id, name=name, tasks=tasks, partition_of=labels.number)
-            )
-        session.allow_only(path for side in sides for path in side.paths)
-        for side in sides:
-            side.create_view()
-        session.lock()
-        return _Comparison(session, identifier, sides, columns, list(keys), examples).run(every)
+        with _translated(identifier, sides, columns):
+            for name, snapshot_id, tasks in zip(
+                ("before_rows", "after_rows"), snapshots, (files.before, files.after), strict=True
+            ):
+                sides.append(
+                    FileRows(
+                        session, columns, identifier, snapshot_id, name=name, tasks=tasks, partition_of=labels.number
+                    )
+                )
+            session.allow_only(path for side in sides for path in side.paths)
+            for side in sides:
+                side.create_view()
+            session.lock()
+            return _Comparison(session, sides, columns, list(keys), examples).run(every)
     finally:
         session.close()
+
+
+@contextmanager
+def _translated(identifier: TableIdentifier, sides: Sequence[FileRows], columns: ComparedColumns) -> Iterator[None]:
+    try:
+        yield
+    except FloeError:
+        raise
+    except Exception as exc:
+        if not type(exc).__module__.startswith(("duckdb", "_duckdb")) and not any(
+            one.dataset.failures for one in sides
+        ):
+            raise
+        raise _failure(exc, identifier, sides, columns) from exc
+
+
+def _failure(
+    exc: Exception, identifier: TableIdentifier, sides: Sequence[FileRows], columns: ComparedColumns
+) -> Exception:
+    for side in sides:
+        if side.dataset.failures:
+            return side.dataset.failures[0]
+    error = reported(exc)
+    message = " ".join(str(error.get("exception_message", "")).partition("Possible solutions")[0].split())
+    if error.get("exception_type") == "Out of Memory":
+        return FloeStorageError(
+            f"comparing the rows of '{identifier}' needs more memory or disk than there is; compare a sample: a "
+            f"smaller max_rows ({message})"
+        )
+    for side in sides:
+        problem = side.damage(message)
+        if problem is not None:
+            return problem
+    if columns.hidden:  # the words of DuckDB may be values
+        message = "its error is not shown, because columns of the table are not shown"
+    return FloeStorageError(f"DuckDB cannot compare the rows of '{identifier}': {message}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +123,6 @@ class _Comparison:
     """The tables of one comparison: `all_rows`, `differing`, and with keys `repeated` and `changed`."""
 
     session: Session
-    identifier: TableIdentifier
     sides: Sequence[FileRows]
     columns: ComparedColumns
     keys: list[str]
@@ -186,47 +222,15 @@ class _Comparison:
         return RowExamples(added=rows[0], removed=rows[1], changed=changed)
 
     def _row(self, query: str) -> tuple[int, ...]:
-        (row,) = self._call(lambda: self.session.connection.execute(query).fetchall())
+        (row,) = self.session.call(lambda: self.session.connection.execute(query).fetchall())
         return tuple(map(int, row))
 
     def _counts(self, query: str) -> Counter[int]:
-        rows = self._call(lambda: self.session.connection.execute(query).fetchall())
+        rows = self.session.call(lambda: self.session.connection.execute(query).fetchall())
         return Counter({int(place): int(count) for place, count in rows})
 
     def _table(self, query: str) -> pa.Table:
-        return self._call(lambda: self.session.connection.sql(query).to_arrow_table(_BATCH_ROWS))
+        return self.session.call(lambda: self.session.connection.sql(query).to_arrow_table(_BATCH_ROWS))
 
     def _execute(self, statement: str) -> None:
-        self._call(lambda: self.session.connection.execute(statement))
-
-    def _call(self, function: Callable[[], _T]) -> _T:
-        with self._translated():
-            return self.session.call(function)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except FloeError:
-            raise
-        except Exception as exc:
-            raise self._failure(exc) from exc
-
-    def _failure(self, exc: Exception) -> Exception:
-        for side in self.sides:
-            if side.dataset.failures:
-                return side.dataset.failures[0]
-        error = reported(exc)
-        message = " ".join(str(error.get("exception_message", "")).split())
-        for side in self.sides:
-            problem = side.damage(message)
-            if problem is not None:
-                return problem
-        if error.get("exception_type") == "Out of Memory":
-            return FloeStorageError(
-                f"comparing the rows of '{self.identifier}' needs more memory or disk than there is; compare a sample: "
-                f"a smaller max_rows ({message})"
-            )
-        if self.columns.hidden:  # the words of DuckDB may be values
-            message = "its error is not shown, because columns of the table are not shown"
-        return FloeStorageError(f"DuckDB cannot compare the rows of '{self.identifier}': {message}")
+        self.session.call(lambda: self.session.connection.execute(statement))

@@ -128,12 +128,10 @@ class FileRows:
         )
 
     def damage(self, message: str) -> Exception | None:
-        """What Floe's own reader says about the file that a message of DuckDB names."""
-        for group in self.groups:
-            for task in group.tasks:
-                if (local_path(task) or message) in message:
-                    return self._read_error(task)
-        return None
+        """What Floe's own reader says about the file that a message of DuckDB names; about all, if it names none."""
+        tasks = [task for group in self.groups for task in group.tasks]
+        named = [task for task in tasks if (local_path(task) or message) in message]
+        return next((error for error in map(self._read_error, named or tasks) if error is not None), None)
 
     def _read_error(self, task: FileScanTask) -> Exception | None:
         try:
