@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -361,6 +363,18 @@ def test_a_hidden_column_is_hidden_under_its_former_name_too(lake: Lake) -> None
     found = lake.compare(T, before=first, after=second, keys=["id"], hidden=["email"])
     assert found.examples.changed[0].hidden == ("mail",)
     assert "secret" not in json.dumps(asdict(found))
+
+
+def test_a_notebook_shows_it_escaped(lake: Lake) -> None:
+    before = append(lake, pa.table({"id": [1, 2, 3], "v": ["<i>", None, "gone"]}), partition_by=by("id"))
+    lake.tables.evolve_schema(T, AddColumn("new", pa.string()))
+    replace(lake, pa.table({"id": [1, 2, 4], "v": ["<b>", "x", "<u>"]}))
+    shown = lake.compare(T, before=before, keys=["id"], hidden=["new"])._repr_html_()
+    text = html.unescape(re.sub("<[^>]*>", " ", shown))
+    for part in ("rows changed 2", "values not shown: new", "added new", "id=4", "4 <u>", "3 gone", "1 <i> → <b>"):
+        assert part in " ".join(text.split()), part
+    assert "&lt;b&gt;" in shown
+    assert not re.search("<(i|u)>", shown)
 
 
 def test_examples_are_few_and_the_first_in_order(lake: Lake) -> None:

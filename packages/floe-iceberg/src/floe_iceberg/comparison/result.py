@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
+from floe_core.notebooks import Listing, facts_html, heading_html, table_html
 from floe_iceberg.inspection import ColumnChange
 
 __all__ = [
@@ -137,3 +139,26 @@ class TableComparison:
     def differs(self) -> bool:
         """Whether a row or a column differs, as far as it was compared."""
         return bool(self.rows_added or self.rows_removed or self.rows_changed or self.columns)
+
+    def _repr_html_(self) -> str:
+        changed = {} if self.rows_changed is None else {"rows changed": self.rows_changed}
+        facts = {"rows added": self.rows_added, "rows removed": self.rows_removed, **changed, "compared": self.scope}
+        html = [facts_html(self.table, [*facts.items(), *(("", note) for note in self.notes)])]
+        for title, listed in (("columns", self.columns), ("partitions", self.partitions)):
+            if listed:
+                html.append(f"{heading_html(title)}{Listing(listed)._repr_html_()}")
+        examples = self.examples
+        changes = [
+            {**row.key, **{name: f"{_text(one.before)} → {_text(one.after)}" for name, one in row.values.items()}}
+            for row in examples.changed
+        ]
+        for title, rows in (("added", examples.added), ("removed", examples.removed), ("changed", changes)):
+            if rows:
+                names = list(dict.fromkeys(name for row in rows for name in row))
+                columns = [(name, [_text(row[name]) if name in row else "" for row in rows]) for name in names]
+                html.append(f"{heading_html(title)}{table_html(columns)}")
+        return "".join(html)
+
+
+def _text(value: Any) -> str:
+    return "NULL" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
