@@ -431,3 +431,23 @@ def test_runs_that_resume_a_failed_one_continue_what_it_has_moved(
 
 def _broken(*_: Any, **__: Any) -> Any:
     raise BrokenError("before the publication")
+
+
+def test_rows_are_moved_on_a_branch_of_the_lake_and_published_with_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOE_BRANCH", "trial")
+    assert project.run().success
+    project.delivery = [(1, 1.0), (None, 2.0)]
+    assert project.run().success
+    with Lake(project.lake.artifacts.on_branch("trial")) as trial:
+        assert trial.tables.scan("b.orders").to_arrow()["id"].to_pylist() == [1]
+        moved = trial.tables.scan(Q).to_arrow().to_pylist()
+    assert [(row["amount"], row["floe_failed_checks"]) for row in moved] == [(2.0, "not_null_id")]
+    for name in ("b.orders", Q):
+        with pytest.raises(TableNotFoundError, match="--branch trial"):
+            project.tables.scan(name)
+    published = project.lake.branches.publish("trial")
+    assert sorted(one.table for one in published.tables) == ["b.orders", Q]
+    assert project.rows() == [("01", 1, 1.0)]
+    assert project.tables.scan(Q).count() == 1

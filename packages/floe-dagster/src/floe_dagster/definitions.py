@@ -22,7 +22,7 @@ from floe_dagster.assets.options import mistyped_options
 from floe_dagster.assets.partitions import partitioning
 from floe_dagster.atomic.groups import AtomicGroup
 from floe_dagster.atomic.project import groups_of, with_groups
-from floe_dagster.atomic.quarantine import moving_checks, refuse_tables_of_assets
+from floe_dagster.atomic.quarantine import carrying, moving_checks, refuse_tables_of_assets
 from floe_dagster.checks.project import checks_in_floe_yaml
 from floe_dagster.io_manager import IcebergIOManager
 from floe_dagster.maintenance import MAINTENANCE_JOB, create_maintenance, may_store_in, stored_assets
@@ -100,6 +100,8 @@ def create_definitions(
             checks=checking,
         )
     )
+    if artifacts.lake_branch is not None:
+        listed = carrying(listed, moving)
     if groups:
         checks = list(others.pop("asset_checks", None) or ())
         listed, others["asset_checks"] = with_groups(groups, listed, checks, everything)

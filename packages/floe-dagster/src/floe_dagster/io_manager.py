@@ -209,17 +209,10 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         if self.evolve_partitions if options.evolve_partitions is None else options.evolve_partitions:
             self._evolve_partitions(request, partitions)
             target = None  # the partitioning may have changed
-        if current_run() is not None:
-            self._write_to_branch(context, request, data, target, options, keys)
-            return
-        request, target = self._lake.tables.on_branch(request, lambda known: self._schema_of(data, known), target)
-        if kind is Kind.SPARK:
-            result = self._lake.write_request(data, request, target)
-        else:
-            result = self._lake.tables.write(request, data, target)
-        self._report(context, request, result, options, keys)
+        (request, result), moved = self._written(context, request, data, target, options, keys)
+        self._report(context, request, result, options, keys, moved)
 
-    def _write_to_branch(
+    def _written(
         self,
         context: OutputContext,
         request: WriteRequest,
@@ -227,20 +220,31 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
         target: Target | None,
         options: OutputOptions,
         keys: Sequence[str],
-    ) -> None:
-        """Write to the branch of the atomic run; rows that break a check with a quarantine go to its table."""
-        quarantine = quarantine_of_asset(context.asset_key, request.identifier, keys)
+    ) -> tuple[tuple[WriteRequest, WriteResult], MovedRows | None]:
+        """Write to main, or to the branch of the atomic run or of the lake; bad rows go to the quarantine table."""
+        tables, step = self._lake.tables, step_of(context)
+        quarantine = quarantine_of_asset(
+            context.asset_key,
+            request.identifier,
+            keys,
+            at_branch=tables.at_branch,
+            metadata=context.definition_metadata,
+            run_id=step.run_id if step is not None else request.write_id,
+        )
         if quarantine is not None and isinstance(data, ArrowSource):
             data = quarantine.without_null(data)
-        table, moved = self._open_branch(request, data, target, options), None
-        if quarantine is not None:
+        if current_run() is not None:
+            target = Target(self._open_branch(request, data, target, options))
+        request, target = tables.on_branch(request, lambda known: self._schema_of(data, known), target)
+        if quarantine is not None and target is not None and target.table is not None:
             hides = bool(sensitive_columns(options, context.definition_metadata))
-            result, moved = write_quarantined(self._lake, request, data, table, quarantine, shows_values=not hides)
-        elif isinstance(data, ArrowSource):
-            result = self._lake.tables.write(request, data, Target(table))
-        else:
-            result = self._lake.write_request(data, request, Target(table))
-        self._report(context, request, result, options, keys, moved)
+            result, moved = write_quarantined(
+                self._lake, request, data, target.table, quarantine, shows_values=not hides
+            )
+            return (request, result), moved
+        if isinstance(data, ArrowSource):
+            return (request, tables.write(request, data, target)), None
+        return (request, self._lake.write_request(data, request, target)), None
 
     def _evolve_partitions(self, request: WriteRequest, partitions: Partitioning | None) -> None:
         """Give an existing table the partitioning of the asset; a table that the write creates gets it anyway."""

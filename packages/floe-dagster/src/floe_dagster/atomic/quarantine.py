@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from dagster import AssetCheckSpec, AssetKey
+from dagster import AssetCheckSpec, AssetKey, AssetsDefinition, AssetSpec
 
 from floe_core.config import TableCheck, quarantine_of, refuse_shared_quarantines
 from floe_core.errors import ConfigurationError
 from floe_core.identifiers import TableIdentifier
+from floe_dagster.runs.quarantine import MOVING
 
-__all__ = ["QUARANTINE", "moving_checks", "refuse_tables_of_assets"]
+__all__ = ["QUARANTINE", "carrying", "moving_checks", "refuse_tables_of_assets"]
 
 # The metadata of a check of Floe that moves rows: the check.
 QUARANTINE = "floe/quarantine"
@@ -24,6 +27,23 @@ def moving_checks(specs: Iterable[AssetCheckSpec]) -> dict[AssetKey, tuple[Table
         if text is not None:
             found.setdefault(spec.asset_key, []).append(TableCheck.model_validate_json(text))
     return {key: tuple(checks) for key, checks in found.items()}
+
+
+def carrying(assets: Iterable[Any], moving: Mapping[AssetKey, Sequence[TableCheck]]) -> list[Any]:
+    """The definitions, whose assets carry the checks that move their rows: on a branch of the lake, nothing else does.
+
+    Args:
+        assets: The definitions.
+        moving: The checks that move rows.
+    """
+
+    def with_checks(spec: AssetSpec) -> AssetSpec:
+        checks = moving.get(spec.key)
+        if not checks:
+            return spec
+        return spec.merge_attributes(metadata={MOVING: json.dumps([one.model_dump_json() for one in checks])})
+
+    return [one.map_asset_specs(with_checks) if isinstance(one, AssetsDefinition) else one for one in assets]
 
 
 def refuse_tables_of_assets(

@@ -111,7 +111,7 @@ class BranchedTables(Protocol):
         schema = schema_for(None if table is None else table.schema())
         if table is not None:
             if request.check is not None:
-                request.check(table)
+                request.check(branch.view(table, identifier))
             refuse_early_columns(
                 table,
                 identifier,

@@ -153,6 +153,8 @@ def open_target(
     own = [NestedField(first + number, name, kind, required=False) for number, (name, kind) in enumerate(_OWN.items())]
     partition_by = transforms_of(source.spec(), source.schema())
     new = NewTable(Schema(*fields, *own), partition_by, {OF: identifier.full_name})
+    if tables.at_branch is not None:
+        return tables.begin_branch(tables.at_branch, quarantine.table, tables.find_table(quarantine.table), new)
     return tables.open_branch(quarantine.table, StagingBranch.of_run(quarantine.run_id), new, max_age=quarantine.keep)
 
 

@@ -133,7 +133,8 @@ class WriteRequest:
         if self.mode is WriteMode.UPSERT:
             object.__setattr__(self, "summary", {**self.summary, UPSERTS: "true"})
         if self.branch != MAIN_BRANCH:  # its publication on top of other commits asks what it replaces
-            object.__setattr__(self, "summary", {**self.summary, **self._replaces()})
+            others = {key: value for key, value in self.summary.items() if key not in (MODE, SLICE)}
+            object.__setattr__(self, "summary", {**others, **self._replaces()})
 
     def _replaces(self) -> dict[str, str]:
         """What the write replaces, for the summary; without a slice, or if that is long, it is the whole table."""
