@@ -16,6 +16,7 @@ PROGRAM = """
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pyspark.sql import functions as F
+from floe_core import TableCheck
 from floe_core.errors import ConcurrencyConflictError, FloeError, FloeStorageError, PartitionMismatchError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import PartitionTransform
@@ -118,6 +119,12 @@ expired = lake.tables.require_compute().expire_snapshots(
 assert expired.snapshots and expired.files_removed
 assert lake.tables.remove_orphans(table).found == ()
 assert notes() == before and len(notes(ref="trial")) == 2
+
+thirds = TableCheck(condition="id % 3 <> 0", name="thirds", quarantine=True)
+with lake.audit("bronze.visits", quarantine=[thirds]) as draft:
+    draft.write(hourly(0, 9).withColumn("note", F.expr("uuid()")), mode="append")
+assert sorted(row.id for row in lake.read("bronze.visits").collect()) == [1, 2, 4, 5, 7, 8]
+assert sorted(row.id for row in lake.read("bronze.visits_quarantine").collect()) == [0, 3, 6]
 assert "was refused by Iceberg" in refused(
     FloeError, lambda: calls.call(lake, "rewrite_data_files", table, {"strategy": "'tidy'"})
 )

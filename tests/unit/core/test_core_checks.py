@@ -71,6 +71,15 @@ def test_floe_yaml_declares_checks_and_the_contract_keeps_them(tmp_path: Path) -
         ({"condition": " "}, "must not be empty"),
         ({"not_null": "id", "name": "a b"}, "letters, digits and underscores"),
         ({"not_null": "id", "severity": "warn", "blocking": True}, "a warning does not block"),
+        ({"unique": "id", "quarantine": True}, "unique does not decide this for each row by itself"),
+        (
+            {"row_count": {"min": 1}, "quarantine": True},
+            "quarantine is for not_null, accepted_values, range, condition",
+        ),
+        ({"not_null": "id", "quarantine": True, "scope": "table"}, "leave out scope: table, or quarantine"),
+        ({"not_null": "id", "quarantine": True, "severity": "warn"}, "nothing is left to warn of"),
+        ({"not_null": "id", "quarantine": "bad"}, "table 'bad' has no namespace"),
+        ({"not_null": "id", "quarantine": 1}, "quarantine"),
     ],
 )
 def test_a_check_that_cannot_be_meant_is_refused(rule: dict[str, object], message: str) -> None:
@@ -85,6 +94,21 @@ def test_a_check_that_cannot_be_meant_is_refused(rule: dict[str, object], messag
         ("- not_nul: id", "floe.yaml:4: checks.silver.orders[0].not_nul: unknown key 'not_nul'"),
         ("- not_null: id\n    - not_null: [id]", "silver.orders has two checks called not_null_id"),
         ("- range: {column: a, min: [1]}", "checks.silver.orders[0].range.min"),
+        ("- {unique: id, quarantine: true}", "unique does not decide this for each row by itself"),
+        ("- {not_null: id, quaratine: true}", "unknown key 'quaratine'"),
+        ("- {not_null: id, quarantine: silver.orders}", "would move rows to the table that they are in"),
+        (
+            "- {not_null: id, quarantine: b.x}\n    - {not_null: at, quarantine: b.y}",
+            "silver.orders' name several quarantine tables: b.x, b.y",
+        ),
+        (
+            "- {not_null: id, quarantine: b.x}\n  b.y: [{not_null: id, quarantine: b.x}]",
+            "would both move rows to 'b.x'",
+        ),
+        (
+            "- {not_null: id, quarantine: b.x}\n  b.x: [{not_null: id, quarantine: true}]",
+            "'silver.orders' would move rows to 'b.x', whose own rows are moved by its checks",
+        ),
     ],
 )
 def test_problems_are_told_with_their_place(tmp_path: Path, line: str, message: str) -> None:
@@ -102,3 +126,9 @@ def test_names_of_tables_are_checked(tmp_path: Path) -> None:
     (tmp_path / "floe.yaml").write_text(twice, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"b\.t and B\.t are one table to Spark"):
         compile_project(tmp_path)
+
+
+def test_a_check_with_a_quarantine_blocks() -> None:
+    assert TableCheck(not_null="id", quarantine=True).blocks
+    assert TableCheck(not_null="id", blocking=True).blocks
+    assert not TableCheck(not_null="id", quarantine=False).blocks

@@ -264,6 +264,21 @@ def test_the_same_slice_written_by_two_runs_is_a_conflict(project: Project) -> N
     assert len([row for row in project.rows(Q) if row[0] == "02"]) == 2
 
 
+def test_without_the_branch_of_the_moved_rows_nothing_is_published(project: Project) -> None:
+    assert project.run().success
+    made = project.orders()
+
+    def discard() -> None:
+        (branch,) = [name for name in project.tables.load_table(Q).metadata.refs if name != "main"]
+        project.tables.remove_branch(Q, branch)
+
+    project.meanwhile.append(discard)
+    run = project.go([made], checks.of(made, NO_ID, project.then(), blocking=True), partition_key="2026-01-02")
+    assert not run.success
+    assert f"of '{Q}' was removed before it was published, so nothing was published" in failure(run)
+    assert {row[0] for row in project.rows()} == {"01"}
+
+
 def test_in_an_atomic_group_and_a_project_of_whole_runs_all_tables_are_published_together(tmp_path: Path) -> None:
     for name, settings in (("group", ""), ("project", "pipeline: {publish: run}\n")):
         (tmp_path / name).mkdir()
