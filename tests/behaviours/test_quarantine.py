@@ -1,6 +1,7 @@
 """Spark frames whose bad rows are moved to a quarantine table: as Arrow data, once, whatever ends in between."""
 
 # No postponed annotations here: Dagster inspects those of assets.
+import random
 from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
@@ -88,7 +89,8 @@ def test_a_frame_is_divided_once_and_a_retry_changes_nothing(
 
 def test_rows_that_differ_each_time_they_are_computed_are_computed_once(lake: Lake, namespace: str) -> None:
     table = f"{namespace}.orders"
-    numbers = lake.spark.range(2000).select(F.col("id"), (F.rand() - 0.5).alias("amount"))
+    chance = F.udf(lambda: random.random() - 0.5, "double").asNondeterministic()
+    numbers = lake.spark.range(2000).select(F.col("id"), chance().alias("amount"))
     with lake.audit(table, quarantine=[POSITIVE]) as draft:
         draft.write(numbers, mode="overwrite")
         (outcome,) = draft.check([POSITIVE])
