@@ -14,17 +14,18 @@ from floe_core.config import CompiledArtifacts, TableCheck
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.arguments import TableName, identifier_of
-from floe_iceberg.audit import Draft, audited
-from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
-from floe_iceberg.heads import Heads, TableHead
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.query import QueryResult, run
 from floe_iceberg.snapshots import Revision, find_snapshot, refuse_unpublished
-from floe_iceberg.writing.request import Target, WriteRequest, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
+
+    from floe_iceberg.audit import Draft
+    from floe_iceberg.checks import CheckedRows, CheckOutcome
+    from floe_iceberg.heads import Heads
+    from floe_iceberg.writing.request import Target, WriteRequest, WriteResult
 
 __all__ = ["Lake", "Reading"]
 
@@ -158,6 +159,8 @@ class Lake:
             >>> heads["bronze.numbers"].scan().to_arrow().num_rows, heads["bronze.pairs"].frame().count()
             (3, 2)
         """
+        from floe_iceberg.heads import Heads, TableHead
+
         loaded = self.tables.load_at_once(identifiers)
         return Heads({name: TableHead(name, table, self.read) for name, table in loaded.items()})
 
@@ -217,6 +220,8 @@ class Lake:
             >>> [(one.name, one.message) for one in found]
             [('not_null_id', '1 of 3 rows has no id'), ('unique_id', '1 row repeats the id of another row')]
         """
+        from floe_iceberg.checks import run_checks
+
         rows = replace(self._checked(identifier_of(identifier), revision), within=within)
         return run_checks(self, checks, rows, other=lambda name: self._checked(name, None), engine=engine)
 
@@ -246,9 +251,13 @@ class Lake:
             2
             >>> lake.close()
         """
+        from floe_iceberg.audit import audited
+
         return audited(self, identifier_of(identifier), early_columns=early_columns, keep=keep)
 
     def _checked(self, identifier: TableIdentifier, revision: Revision | None) -> CheckedRows:
+        from floe_iceberg.checks import CheckedRows
+
         table = self.tables.load_table(identifier)
         if revision is None:
             refuse_unpublished(table, identifier)
