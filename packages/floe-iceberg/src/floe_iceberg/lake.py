@@ -15,7 +15,7 @@ from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.manager import IcebergTableManager
-from floe_iceberg.query import QueryResult, run
+from floe_iceberg.query import QueryResult, Sessions, run
 from floe_iceberg.snapshots import Revision, find_snapshot, refuse_unpublished
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Lake:
 
     def __init__(self, artifacts: CompiledArtifacts) -> None:
         self.artifacts = artifacts
+        self._sessions = Sessions()
 
     @classmethod
     def of_tables(cls, artifacts: CompiledArtifacts, tables: IcebergTableManager) -> Lake:
@@ -82,6 +83,7 @@ class Lake:
 
     def close(self) -> None:
         """Shut down the plugins of catalog and storage. The Spark session, which others may share, keeps running."""
+        self._sessions.close()
         opened = self.__dict__.get("tables")
         if isinstance(opened, IcebergTableManager):
             opened.close()
@@ -189,7 +191,7 @@ class Lake:
             [2]
             >>> lake.close()
         """
-        return run(self, query, engine=engine)
+        return run(self, query, engine=engine, sessions=self._sessions)
 
     def check(
         self,
