@@ -175,11 +175,12 @@ def _print_json_error(message: str) -> bool:
 
 def _leave(code: int) -> NoReturn:
     """Exit without clean-up by Python, such as waiting for threads that an interrupted run has left."""
-    from floe_core.observability import send_remaining
+    if "floe_core.observability" in sys.modules:  # otherwise there are no spans to send
+        from floe_core.observability import send_remaining
 
-    with suppress(KeyboardInterrupt):
-        send_remaining()
+        with suppress(KeyboardInterrupt):
+            send_remaining()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             stream.flush()
     os._exit(code)
