@@ -466,7 +466,8 @@ def test_more_rows_than_memory_holds_are_compared_on_disk(lake: Lake, monkeypatc
             super().lock()
 
         def close(self) -> None:
-            spilled.append(sum(path.stat().st_size for path in Path(self._spill.name).iterdir()))
+            (folder,) = self.connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
+            spilled.append(sum(path.stat().st_size for path in Path(folder).iterdir()))
             super().close()
 
     monkeypatch.setattr(by_rows, "Session", SmallSession)

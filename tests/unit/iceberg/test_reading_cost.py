@@ -74,6 +74,19 @@ def test_a_stream_reads_its_share_too(manager: IcebergTableManager) -> None:
     assert read(["c1"]) / read(COLUMNS[1:]) == pytest.approx(1 / 9, abs=0.02)
 
 
+def test_a_stream_with_a_limit_reads_only_the_files_that_have_the_rows(manager: IcebergTableManager) -> None:
+    second = manager.list_snapshots(T)[1].snapshot_id
+
+    def read(**options: Any) -> int:
+        scan = manager.scan(T, snapshot_id=second, **options)
+        return bytes_read(lambda: [batch.num_rows for batch in scan.to_arrow_batch_reader()])
+
+    everything = read()
+    assert read(limit=1) == pytest.approx(everything / 2, rel=0.05)
+    assert read(limit=ROWS) == pytest.approx(everything / 2, rel=0.05)
+    assert read(limit=ROWS + 1) == pytest.approx(everything, rel=0.05)
+
+
 def test_the_past_is_read_by_id_and_by_moment_for_the_bytes_of_its_own_files(manager: IcebergTableManager) -> None:
     first, second, *_ = manager.list_snapshots(T)
 

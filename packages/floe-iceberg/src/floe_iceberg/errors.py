@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import requests
 from pyiceberg import exceptions as iceberg
 from sqlalchemy.exc import DBAPIError
 
@@ -162,7 +162,7 @@ _BY_SQL_STATE: dict[str, _Meaning] = {
     ),
 }
 
-# The first match wins: CommitStateUnknownException is a RESTError, and the exceptions of requests are OSErrors.
+# The first match wins: CommitStateUnknownException is a RESTError.
 _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
     (
         iceberg.NoSuchTableError,
@@ -223,9 +223,6 @@ _TABLE: tuple[tuple[type[Exception], type[floe.FloeStorageError], str], ...] = (
             iceberg.ServiceUnavailableError,
             iceberg.TooManyRequestsError,
             iceberg.ServerError,
-            requests.ConnectionError,
-            requests.Timeout,
-            requests.exceptions.ChunkedEncodingError,
         )
     ),
     (
@@ -344,6 +341,8 @@ def _meaning(exc: Exception) -> _Meaning | None:
     sqlite_meaning = _sqlite_meaning(raised)
     if sqlite_meaning is not None:
         return sqlite_meaning
+    if _is_lost_connection(raised):
+        return _NO_ANSWER
     for kind, error, message in _TABLE:
         if isinstance(raised, kind):
             return error, message
@@ -359,6 +358,14 @@ def _meaning(exc: Exception) -> _Meaning | None:
     if isinstance(exc, ValueError) and str(exc).startswith("Table UUID does not match"):
         return _REPLACED
     return None
+
+
+def _is_lost_connection(raised: BaseException) -> bool:
+    """Is it an error of requests, which only catalog servers need: if it was not imported, it raised nothing."""
+    requests = sys.modules.get("requests")
+    return requests is not None and isinstance(
+        raised, requests.ConnectionError | requests.Timeout | requests.exceptions.ChunkedEncodingError
+    )
 
 
 def _sqlite_meaning(raised: BaseException) -> _Meaning | None:

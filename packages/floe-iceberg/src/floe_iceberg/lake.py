@@ -14,19 +14,20 @@ from floe_core.config import CompiledArtifacts, TableCheck
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.arguments import TableName, identifier_of
-from floe_iceberg.audit import Draft, audited
-from floe_iceberg.branches import Branches
-from floe_iceberg.checks import CheckedRows, CheckOutcome, run_checks
-from floe_iceberg.comparison import TableComparison, compare_rows
-from floe_iceberg.heads import Heads, TableHead
 from floe_iceberg.manager import IcebergTableManager
-from floe_iceberg.query import QueryResult, run
+from floe_iceberg.query import QueryResult, Sessions, run
 from floe_iceberg.snapshots import Revision, find_snapshot, refuse_unpublished
-from floe_iceberg.writing.request import Target, WriteRequest, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
+
+    from floe_iceberg.audit import Draft
+    from floe_iceberg.branches import Branches
+    from floe_iceberg.checks import CheckedRows, CheckOutcome
+    from floe_iceberg.comparison import TableComparison
+    from floe_iceberg.heads import Heads
+    from floe_iceberg.writing.request import Target, WriteRequest, WriteResult
 
 __all__ = ["Lake", "Reading"]
 
@@ -62,6 +63,7 @@ class Lake:
 
     def __init__(self, artifacts: CompiledArtifacts) -> None:
         self.artifacts = artifacts
+        self._sessions = Sessions()
 
     @classmethod
     def of_tables(cls, artifacts: CompiledArtifacts, tables: IcebergTableManager) -> Lake:
@@ -83,6 +85,7 @@ class Lake:
 
     def close(self) -> None:
         """Shut down the plugins of catalog and storage. The Spark session, which others may share, keeps running."""
+        self._sessions.close()
         opened = self.__dict__.get("tables")
         if isinstance(opened, IcebergTableManager):
             opened.close()
@@ -104,12 +107,16 @@ class Lake:
         tables.lake = self
         name = self.artifacts.lake_branch
         if name is not None:
+            from floe_iceberg.branches import Branches
+
             tables.at_branch = Branches(tables, self.artifacts.maintenance.branches).open(name)
         return tables
 
     @property
     def branches(self) -> Branches:
         """The branches of the lake: several tables written aside, and published together."""
+        from floe_iceberg.branches import Branches
+
         return Branches(self.tables, self.artifacts.maintenance.branches)
 
     @property
@@ -168,6 +175,8 @@ class Lake:
             >>> heads["bronze.numbers"].scan().to_arrow().num_rows, heads["bronze.pairs"].frame().count()
             (3, 2)
         """
+        from floe_iceberg.heads import Heads, TableHead
+
         loaded = self.tables.load_at_once(identifiers)
         shown = {name: self.tables.as_shown(table, name) for name, table in loaded.items()}
         return Heads({name: TableHead(name, table, self.read) for name, table in shown.items()})
@@ -197,7 +206,7 @@ class Lake:
             [2]
             >>> lake.close()
         """
-        return run(self, query, engine=engine)
+        return run(self, query, engine=engine, sessions=self._sessions)
 
     def check(
         self,
@@ -228,6 +237,8 @@ class Lake:
             >>> [(one.name, one.message) for one in found]
             [('not_null_id', '1 of 3 rows has no id'), ('unique_id', '1 row repeats the id of another row')]
         """
+        from floe_iceberg.checks import run_checks
+
         rows = replace(self._checked(identifier_of(identifier), revision), within=within)
         return run_checks(self, checks, rows, other=lambda name: self._checked(name, None), engine=engine)
 
@@ -269,6 +280,8 @@ class Lake:
             >>> found.rows_added, found.rows_removed, found.examples.added
             (1, 2, ({'id': 4},))
         """
+        from floe_iceberg.comparison import compare_rows
+
         return compare_rows(
             self,
             identifier,
@@ -315,6 +328,8 @@ class Lake:
             2
             >>> lake.close()
         """
+        from floe_iceberg.audit import audited
+
         self.tables.refuse_on_branch("publish what is audited")
         return audited(
             self,
@@ -326,6 +341,8 @@ class Lake:
         )
 
     def _checked(self, identifier: TableIdentifier, revision: Revision | None) -> CheckedRows:
+        from floe_iceberg.checks import CheckedRows
+
         table = self.tables.load_table(identifier)
         if revision is None:
             table = self.tables.as_shown(table, identifier)

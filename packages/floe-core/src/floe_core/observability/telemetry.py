@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import structlog
 from opentelemetry import trace
 from pydantic import SecretStr
 
 from floe_core.config.references import resolve_model
 from floe_core.errors import FloeStorageError
-from floe_core.observability.console import CommandRenderer
 from floe_core.observability.span_export import export_spans
 from floe_core.observability.trace_context import current_trace_id, parent_context
 from floe_core.security.redaction import MASK, is_credential_key, masked, redact
@@ -62,23 +62,47 @@ def _add_trace(_logger: Any, _method: str, event: Event) -> Event:
     return event
 
 
-def _bound(renderer: Any, *, with_trace: bool = False) -> Any:
-    return structlog.wrap_logger(
-        _LOGGER,
-        wrapper_class=structlog.stdlib.BoundLogger,
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _redact_event,
-            *([_add_trace] if with_trace else []),
-            renderer,
-        ],
-        cache_logger_on_first_use=False,
-    )
+@dataclass(frozen=True)
+class _Log:
+    """The logger with its renderer: JSON, lines like those of the floe command, or structlog's.
+
+    structlog, which imports Rich, is imported for the first event.
+    """
+
+    renderer: Literal["json", "command", "console"]
+    colors: bool
+
+    def bind(self, **facts: Any) -> Any:
+        return self._bound().bind(**facts)
+
+    @cache  # noqa: B019 - there are five of them
+    def _bound(self) -> Any:
+        import structlog
+
+        from floe_core.observability.console import CommandRenderer
+
+        renderer: Any
+        if self.renderer == "json":
+            renderer = structlog.processors.JSONRenderer()
+        else:
+            kind = CommandRenderer if self.renderer == "command" else structlog.dev.ConsoleRenderer
+            renderer = kind(colors=self.colors)
+        return structlog.wrap_logger(
+            _LOGGER,
+            wrapper_class=structlog.stdlib.BoundLogger,
+            processors=[
+                structlog.stdlib.filter_by_level,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                _redact_event,
+                *([_add_trace] if self.renderer == "json" else []),
+                renderer,
+            ],
+            cache_logger_on_first_use=False,
+        )
 
 
-_log = _bound(structlog.dev.ConsoleRenderer(colors=False))
+_log = _Log("console", colors=False)
 _failure_level = logging.ERROR  # the level of failed operations
 _own_level = logging.NOTSET  # the level that Floe set on its logger
 _is_command = False  # the floe command, which prints errors and warnings for people
@@ -219,20 +243,18 @@ def configure(
         _is_command = errors_printed
     to_host = embedded and _host_has_handlers()
     log_format = _chosen_format or settings.log_format
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
-        else CommandRenderer(colors=sys.stderr.isatty())
-        if _is_command
-        else structlog.dev.ConsoleRenderer(colors=not to_host and sys.stderr.isatty())
-    )
     if not to_host and _STDERR not in _LOGGER.handlers:  # otherwise set up already; keep handlers added since
         _LOGGER.handlers[:] = [_STDERR]
         _LOGGER.propagate = False
     if _LOGGER.level in (logging.NOTSET, _own_level) or not embedded:  # otherwise the program set its own level
         _LOGGER.setLevel(settings.log_level.upper())
         _own_level = _LOGGER.level
-    _log = _bound(renderer, with_trace=log_format == "json")
+    if log_format == "json":
+        _log = _Log("json", colors=False)
+    elif _is_command:
+        _log = _Log("command", colors=sys.stderr.isatty())
+    else:
+        _log = _Log("console", colors=not to_host and sys.stderr.isatty())
     if not embedded:  # the command's level applies to every project it opens
         _failure_level = logging.INFO if errors_printed and log_format == "console" else logging.ERROR
     if settings.otlp_endpoint is not None:

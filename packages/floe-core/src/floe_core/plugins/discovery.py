@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import difflib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -89,7 +91,27 @@ _PORTS: dict[PluginType, type] = {
 
 
 def _installed(group: str) -> Iterable[EntryPoint]:
-    return entry_points(group=group)
+    found: Iterable[EntryPoint] = _entry_points(tuple((path, _changed_at(path)) for path in sys.path)).select(
+        group=group
+    )
+    return found
+
+
+@lru_cache(maxsize=1)
+def _entry_points(folders: tuple[tuple[str, int], ...]) -> Any:
+    """All entry points; they are read again when something is installed, which changes one of the folders.
+
+    Reading them opens a file for each installed package.
+    """
+    del folders
+    return entry_points()
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(path or ".").st_mtime_ns  # noqa: PTH116 - an entry of sys.path need not be a path
+    except OSError:
+        return 0
 
 
 class PluginRegistry:

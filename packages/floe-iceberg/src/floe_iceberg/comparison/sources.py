@@ -11,7 +11,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.comparison.columns import ComparedColumns
 from floe_iceberg.query.dataset import TableDataset
-from floe_iceberg.query.parquet_files import FileGroup, local_path, split
+from floe_iceberg.query.parquet_files import FileGroup, local_path, readable, split
 from floe_iceberg.query.session import Session, quoted, quoted_text
 from floe_iceberg.reading import scan
 
@@ -85,7 +85,8 @@ class FileRows:
         types = {str(column[0]): str(column[1]) for column in described}
         table = columns.table
         try:
-            self.groups, rest = split(session, tasks, table.metadata, columns.schema, types, table.io)
+            own = readable(tasks, table.io)
+            self.groups, rest = split(session, tasks, own, table.metadata, columns.schema, types)
         except Exception as exc:
             if not type(exc).__module__.startswith(("duckdb", "_duckdb")):
                 raise

@@ -2,5 +2,6 @@
 
 from floe_iceberg.query.result import QueryResult
 from floe_iceberg.query.run import ENGINES, run, tables_read_now
+from floe_iceberg.query.session import Sessions
 
-__all__ = ["ENGINES", "QueryResult", "run", "tables_read_now"]
+__all__ = ["ENGINES", "QueryResult", "Sessions", "run", "tables_read_now"]

@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapTyp
 
 from floe_iceberg.query.session import Session, quoted
 
-__all__ = ["FileGroup", "local_path", "split"]
+__all__ = ["FileGroup", "local_path", "readable", "split"]
 
 # DuckDB takes each of them as a pattern.
 _PATTERN = set("*?[]{}")
@@ -45,23 +45,31 @@ class FileGroup:
         return [path for task in self.tasks if (path := local_path(task)) is not None]
 
 
+def readable(tasks: Sequence[FileScanTask], io: object) -> dict[str, FileScanTask]:
+    """The files that DuckDB may be able to read itself, by their paths.
+
+    Args:
+        io: The FileIO of the table; another one than PyIceberg's may store files elsewhere than their address says.
+    """
+    by_path = {local_path(task): task for task in tasks if isinstance(io, PyArrowFileIO)}
+    return {path: task for path, task in by_path.items() if path is not None and _is_plain(task)}
+
+
 def split(
     session: Session,
     tasks: Sequence[FileScanTask],
+    own: Mapping[str, FileScanTask],
     metadata: TableMetadata,
     schema: Schema,
     types: Mapping[str, str],
-    io: object,
 ) -> tuple[list[FileGroup], list[FileScanTask]]:
     """The files that DuckDB reads itself, by their columns, and the others.
 
     Args:
+        own: Those of them that are `readable`.
         schema: The columns of the table.
         types: DuckDB's type of each of them.
-        io: The FileIO of the table; another one than PyIceberg's may store files elsewhere than their address says.
     """
-    by_path = {local_path(task): task for task in tasks if isinstance(io, PyArrowFileIO)}
-    own = {path: task for path, task in by_path.items() if path is not None and _is_plain(task)}
     if not own:
         return [], list(tasks)
     partitioned = {

@@ -8,6 +8,7 @@ from floe_core.errors import ConfigurationError, IncompatibleLibraryError, Query
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.query.result import QueryResult
+from floe_iceberg.query.session import Sessions
 
 __all__ = ["ENGINES", "require_parser", "run", "tables_read_now"]
 
@@ -22,13 +23,14 @@ class _Lake(Protocol):
     def compute(self) -> ComputePlugin: ...
 
 
-def run(lake: _Lake, text: str, *, engine: str) -> QueryResult:
+def run(lake: _Lake, text: str, *, engine: str, sessions: Sessions) -> QueryResult:
     """Start a query; its rows are computed while the result is read.
 
     Args:
         lake: The lake.
         text: The query, in the SQL of the engine.
         engine: `duckdb`, or `spark` for the compute plugin.
+        sessions: The sessions of DuckDB that earlier queries of the lake have left.
     """
     if engine not in ENGINES:
         raise ConfigurationError(f"engine is {engine!r}; it must be {' or '.join(ENGINES)}")
@@ -44,7 +46,7 @@ def run(lake: _Lake, text: str, *, engine: str) -> QueryResult:
     from floe_iceberg.query.duckdb_engine import run_in_duckdb
     from floe_iceberg.query.parsing import parse
 
-    return run_in_duckdb(lake.tables, parse(text, "duckdb"))
+    return run_in_duckdb(lake.tables, parse(text, "duckdb"), sessions)
 
 
 def require_parser() -> None:

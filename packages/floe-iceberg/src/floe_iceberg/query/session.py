@@ -1,9 +1,15 @@
-"""DuckDB for one query: in memory, in UTC, without files, addresses, extensions or variables of Python."""
+"""DuckDB for the queries on the same files: in memory, in UTC, without other files, addresses, extensions or variables
+of Python.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor, wait
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +19,7 @@ from floe_core.errors import IncompatibleLibraryError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["Session", "quoted", "quoted_text"]
+__all__ = ["Session", "Sessions", "StoredFile", "quoted", "quoted_text"]
 
 _T = TypeVar("_T")
 
@@ -43,6 +49,13 @@ _MEANING = {
 }
 
 
+# Of DuckDB's grammar, so the same in every session.
+_keywords: set[str] = set()
+
+# A file as it is stored: its path, its size, and the times of its last changes.
+StoredFile = tuple[str, int, int, int]
+
+
 def quoted(name: str) -> str:
     """A name in SQL, whatever it holds."""
     return f'"{name.replace(chr(34), chr(34) * 2)}"'
@@ -54,13 +67,19 @@ def quoted_text(text: str) -> str:
 
 
 class Session:
-    """A connection of its own for one query; `lock` before the query runs."""
+    """A connection for one query at a time; `lock` before the first one runs.
+
+    Attributes:
+        files: The files that all its queries read, if it may be used again.
+    """
 
     def __init__(self) -> None:
         duckdb = _library()
+        self.files: frozenset[StoredFile] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="floe-sql")
-        self._spill = tempfile.TemporaryDirectory(prefix="floe-sql-", ignore_cleanup_errors=True)
-        settings: Mapping[str, Any] = {**_AT_START, "temp_directory": self._spill.name}
+        spill = tempfile.mkdtemp(prefix="floe-sql-")
+        self._remove_spill = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+        settings: Mapping[str, Any] = {**_AT_START, "temp_directory": spill}
         self.connection: DuckDBPyConnection = duckdb.connect(":memory:", config=settings)
         for name, value in _MEANING.items():
             self.connection.execute(f"SET {name} = {value}")
@@ -71,10 +90,12 @@ class Session:
         self.connection.execute(f"SET allowed_paths = [{listed}]")
         self.connection.execute("SET enable_external_access = false")
 
-    def keywords(self) -> set[str]:
+    def keywords(self) -> AbstractSet[str]:
         """The words that cannot be names of columns without quotes, in lower case."""
-        words = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
-        return {str(word) for (word,) in self.connection.execute(words).fetchall()}
+        if not _keywords:
+            words = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
+            _keywords.update(str(word) for (word,) in self.connection.execute(words).fetchall())
+        return _keywords
 
     def lock(self) -> None:
         """Let no later statement change a setting."""
@@ -94,7 +115,62 @@ class Session:
         self.connection.interrupt()  # a query that is not read to its end would go on
         self._thread.shutdown(wait=True)
         self.connection.close()
-        self._spill.cleanup()
+        self._remove_spill()
+
+
+class Sessions:
+    """Sessions between two queries on exactly the same files: opening one takes longer than a small query.
+
+    What a session may open is set once, so a query that reads other files gets a session of its own.
+    """
+
+    def __init__(self) -> None:
+        # Changed by single operations only, which are atomic.
+        self._idle: list[Session] = []
+        self._closed = False
+        _all.add(self)
+
+    def take(self, files: frozenset[StoredFile]) -> Session | None:
+        """A session that may open these files, and no others."""
+        for session in tuple(self._idle):
+            if session.files == files:
+                try:
+                    self._idle.remove(session)
+                except ValueError:  # another thread has it
+                    continue
+                return session
+        return None
+
+    def give(self, session: Session) -> None:
+        """Keep a session whose query has ended, in the place of the oldest one."""
+        self._idle.append(session)
+        self._close_idle(0 if self._closed else _KEPT)
+
+    def close(self) -> None:
+        self._closed = True
+        self._close_idle(0)
+
+    def _close_idle(self, kept: int = 0) -> None:
+        while len(self._idle) > kept:
+            try:
+                session = self._idle.pop(0)
+            except IndexError:  # another thread has it
+                return
+            session.close()
+
+
+_KEPT = 2  # some 6 MB each
+_all: weakref.WeakSet[Sessions] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    """A forked process that ends as usual would crash: it has the memory of a session, but none of its threads."""
+    for sessions in tuple(_all):
+        sessions._close_idle()  # noqa: SLF001 - of this module
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(before=_before_fork)
 
 
 def _library() -> Any:

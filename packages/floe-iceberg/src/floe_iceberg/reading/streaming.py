@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan
 
@@ -24,7 +25,9 @@ def stream(scan: DataScan | IncrementalAppendScan, tasks: Iterable[FileScanTask]
     """The rows of these files, in their order. Memory holds a few small files, or a part of a large one."""
     listed, projection = list(tasks), scan.projection()
     source = _Source(scan.table_metadata, scan.io, projection, scan.row_filter, scan.case_sensitive)
-    batches = _up_to(scan.limit, source.to_record_batches(listed))
+    # How many rows of a file match a filter is not known before it is read.
+    enough = scan.limit if scan.row_filter == AlwaysTrue() else None
+    batches = _up_to(scan.limit, source.to_record_batches(listed, enough))
     schema = schema_to_pyarrow(projection)
     return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema) for batch in batches))
 
@@ -32,17 +35,23 @@ def stream(scan: DataScan | IncrementalAppendScan, tasks: Iterable[FileScanTask]
 class _Source(TaskScan):
     """PyIceberg's scan, with a read-ahead of at most `AHEAD`."""
 
-    def to_record_batches(self, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    def to_record_batches(self, tasks: Iterable[FileScanTask], enough: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of these files; no file is read ahead if those before it have `enough` rows."""
         coming, deletes = deque(tasks), self.deletes_of(tasks)
 
         waiting: deque[tuple[int, Future[list[pa.RecordBatch]]]] = deque()
-        size = 0
+        size = rows_begun = 0
         pool = ThreadPoolExecutor(_READERS, thread_name_prefix="floe-scan")
         try:
             while coming or waiting:
-                while coming and size + coming[0].file.file_size_in_bytes <= AHEAD:
+                while (
+                    coming
+                    and size + coming[0].file.file_size_in_bytes <= AHEAD
+                    and (enough is None or rows_begun < enough)
+                ):
                     task = coming.popleft()
                     size += task.file.file_size_in_bytes
+                    rows_begun += 0 if task.delete_files else task.file.record_count
                     waiting.append(
                         (task.file.file_size_in_bytes, pool.submit(lambda own: list(self.rows_of(own, deletes)), task))
                     )

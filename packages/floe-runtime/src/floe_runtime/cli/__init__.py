@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-__all__ = ["main"]
+__all__ = ["main", "program"]
 
 # command -> its one-line help. The module of a command is imported when it is called.
 _COMMANDS = {
@@ -42,6 +42,7 @@ _COMMANDS = {
 _ELSEWHERE = {"undo": "runs.undo"}  # commands whose modules have another name
 _OF_COMMANDS = ("--project", "--env", "--json")
 _READING = {"check", "compile", "completion", "plan", "read", "runs", "sql"}  # commands that change no table
+_LEAVES_AT_ONCE = {"read", "sql"}  # commands that leave nothing behind once their rows are printed
 _INTERRUPTED_READING = "interrupted; no table was changed"
 _INTERRUPTED = (
     "interrupted; a write that was under way is either complete or absent, never half done: "
@@ -99,6 +100,20 @@ class _Commands(click.Group):
 @click.version_option(package_name="floe-runtime", prog_name="floe")
 def floe() -> None:
     """One floe.yaml becomes a working lakehouse: Dagster, Spark, Iceberg."""
+
+
+def program() -> NoReturn:
+    """The `floe` program: `main` in a process of its own.
+
+    Python takes a quarter of a second to free the modules of a command that reads rows; the system frees them at once.
+    """
+    try:
+        main()
+    except SystemExit as exc:
+        # Spark's JVM is ended by an exit handler of PySpark.
+        if set(sys.argv[1:2]) & _LEAVES_AT_ONCE and "pyspark" not in sys.modules and isinstance(exc.code, int):
+            _leave(exc.code)
+        raise
 
 
 def main() -> NoReturn:
@@ -160,11 +175,13 @@ def _print_json_error(message: str) -> bool:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit immediately: an interrupted run may have left threads that wait for Spark."""
-    from floe_core.observability import send_remaining
+    """Exit without clean-up by Python, such as waiting for threads that an interrupted run has left."""
+    if "floe_core.observability" in sys.modules:  # otherwise there are no spans to send
+        from floe_core.observability import send_remaining
 
-    with suppress(KeyboardInterrupt):
-        send_remaining()
-    sys.stdout.flush()
-    sys.stderr.flush()
+        with suppress(KeyboardInterrupt):
+            send_remaining()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     os._exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,14 @@ import click
 
 from floe_runtime.cli.common import branch_option, project_options, table_argument
 from floe_runtime.cli.rows.options import output_options, wanted_output
-from floe_runtime.cli.rows.start import skip_pandas
+from floe_runtime.cli.rows.start import quick_start, skip_pandas
 from floe_runtime.cli.tables.opened import open_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import DataScan
+
+    from floe_iceberg import IcebergTableManager
 
 __all__ = ["read"]
 
@@ -52,11 +55,8 @@ def read(
     if sum(one is not None for one in (as_of, ref, snapshot)) > 1:
         raise click.UsageError("--as-of, --ref and --snapshot exclude each other: give one of them.")
     wanted = wanted_output(output, limit, file, as_json)
-    skip_pandas()
-    from floe_runtime.cli.rows.output import Rows, write_rows
-
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    with open_tables(table, project, environment, branch) as (_artifacts, tables):
+    with quick_start() as started, _opened(table, project, environment, branch) as tables:
         import pyarrow as pa
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -64,6 +64,7 @@ def read(
         from floe_iceberg.arguments import identifier_of
         from floe_iceberg.errors import translated
         from floe_iceberg.snapshots import moment_of
+        from floe_runtime.cli.rows.output import Rows, write_rows
 
         with translated("read", identifier_of(table)):
             if not tables.table_exists(table):  # a load would log what the error says
@@ -94,7 +95,17 @@ def read(
             "--columns chooses",
             total=_total(scan) if where is None else None,
         )
+        started()
         write_rows(found, wanted)
+
+
+@contextmanager
+def _opened(
+    table: str, project: Path | None, environment: str | None, branch: str | None
+) -> Iterator[IcebergTableManager]:
+    skip_pandas()
+    with open_tables(table, project, environment, branch) as (_artifacts, tables):
+        yield tables
 
 
 def _total(scan: DataScan) -> int | None:

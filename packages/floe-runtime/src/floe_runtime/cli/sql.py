@@ -18,7 +18,7 @@ from floe_runtime.cli.common import (
     project_options,
 )
 from floe_runtime.cli.rows.options import output_options, wanted_output
-from floe_runtime.cli.rows.start import skip_pandas
+from floe_runtime.cli.rows.start import quick_start, skip_pandas
 
 __all__ = ["sql"]
 
@@ -62,21 +62,23 @@ def sql(
     """
     text = _text(query, script)
     wanted = wanted_output(output, limit, file, as_json)
-    if engine == "duckdb":
-        skip_pandas()
-    from floe_core.errors import QueryRefusedError
-    from floe_iceberg import Lake
-    from floe_runtime.cli.rows.output import Rows, write_rows
+    with quick_start() as started:
+        if engine == "duckdb":
+            skip_pandas()
+        from floe_core.errors import QueryRefusedError
+        from floe_iceberg import Lake
+        from floe_runtime.cli.rows.output import Rows, write_rows
 
-    artifacts = known_branch(compile_here(project, environment, branch=branch))
-    observe(artifacts)
-    try:
-        with Lake(artifacts) as lake, lake.sql(text, engine="spark" if engine == "spark" else "duckdb") as result:
-            facts = {"engine": engine, "snapshots": result.snapshots}
-            rows = Rows(result.schema, result.types, result.batches, facts, "select fewer columns")
-            write_rows(rows, wanted)
-    except QueryRefusedError as exc:
-        raise RefusedError(str(exc)) from exc
+        artifacts = known_branch(compile_here(project, environment, branch=branch))
+        observe(artifacts)
+        try:
+            with Lake(artifacts) as lake, lake.sql(text, engine="spark" if engine == "spark" else "duckdb") as result:
+                facts = {"engine": engine, "snapshots": result.snapshots}
+                rows = Rows(result.schema, result.types, result.batches, facts, "select fewer columns")
+                started()
+                write_rows(rows, wanted)
+        except QueryRefusedError as exc:
+            raise RefusedError(str(exc)) from exc
 
 
 def _text(query: str | None, script: Path | None) -> str:

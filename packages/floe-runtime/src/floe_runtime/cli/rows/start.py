@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["skip_pandas"]
+__all__ = ["quick_start", "skip_pandas"]
 
 
 class _Hidden:
@@ -40,3 +41,25 @@ def skip_pandas() -> None:
 
         pa.array([True])
         pa.scalar(True)
+
+
+@contextmanager
+def quick_start() -> Iterator[Callable[[], None]]:
+    """Import and open without garbage collection, which would inspect every new function and class several times.
+
+    Call what the block is given when rows are about to be read: from then on, only newer objects are collected.
+    """
+
+    def started() -> None:
+        if enabled:
+            gc.freeze()
+            gc.enable()
+
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield started
+    finally:
+        if enabled:
+            gc.enable()
+            gc.unfreeze()
