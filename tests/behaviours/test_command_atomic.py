@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests import commands
-from tests.unit.runtime.test_json_documents import EXAMPLES, differences
+from tests.behaviours.test_json_documents import EXAMPLES, differences
 
 from floe_runtime import connect
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests import commands
-from tests.unit.runtime.test_json_documents import EXAMPLES, differences
+from tests.behaviours.test_json_documents import EXAMPLES, differences
 
 from floe_runtime import connect
 

@@ -18,7 +18,7 @@ from floe_core.models import PartitionTransform, SortField
 from floe_iceberg import AddColumn
 from floe_runtime.templates import create_project
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "json.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 EXAMPLES = {
     title: json.loads(text)
     for title, text in re.findall(r"^## (.+?)\n.*?^```json\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
