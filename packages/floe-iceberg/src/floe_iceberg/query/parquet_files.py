@@ -79,8 +79,10 @@ def split(
         if isinstance(field.transform, IdentityTransform)
     }
     groups = []
-    found = session.connection.execute(_COLUMNS, {"files": list(own)}).fetchall()
-    for nodes, paths in found:
+    paths_read = tuple(own)
+    if paths_read not in session.columns:
+        session.columns[paths_read] = session.connection.execute(_COLUMNS, {"files": list(own)}).fetchall()
+    for nodes, paths in session.columns[paths_read]:
         expressions = _expressions([_Node.of(node) for node in nodes], schema, types, partitioned)
         if expressions is not None:
             groups.append(FileGroup(expressions, tuple(own[path] for path in paths)))

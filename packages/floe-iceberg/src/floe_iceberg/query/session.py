@@ -71,11 +71,13 @@ class Session:
 
     Attributes:
         files: The files that all its queries read, if it may be used again.
+        columns: The columns that were found in files, by the paths of these.
     """
 
     def __init__(self) -> None:
         duckdb = _library()
         self.files: frozenset[StoredFile] | None = None
+        self.columns: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="floe-sql")
         spill = tempfile.mkdtemp(prefix="floe-sql-")
         self._remove_spill = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
