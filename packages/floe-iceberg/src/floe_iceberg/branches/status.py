@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg.snapshots import (
     ASSET,
+    FOLLOWED,
     BranchedTable,
     LakeBranch,
     StagingBranch,
     ancestors_of,
+    inputs_of,
     summary_of,
     unpublished_by,
 )
@@ -114,8 +117,55 @@ def status_of(branch: LakeBranch, tables: Mapping[TableIdentifier, Table | None]
         pinned_at=_time(branch.pinned_ms),
         used_at=used,
         expires_at=used + keep,
-        tables=tuple(_states(branch, tables)),
+        tables=tuple(_with_lost_cursors(list(_states(branch, tables)), tables)),
     )
+
+
+def _with_lost_cursors(
+    states: Sequence[BranchTable], tables: Mapping[TableIdentifier, Table | None]
+) -> Iterator[BranchTable]:
+    """Tables whose asset has consumed rows that only the branch had, of a table that main does not get as it is.
+
+    What the asset consumed could not be told from what it did not: rows of main are below those of the branch.
+    """
+    moving = {
+        one.table: _mains(tables.get(TableIdentifier.from_string(one.table)))
+        for one in states
+        if one.state not in (TableState.READY, TableState.UNCHANGED)
+    }
+    for one in states:
+        table = tables.get(TableIdentifier.from_string(one.table))
+        consumed = {} if table is None or one.state.is_problem else _consumed(table, one)
+        lost = [name for name, found in consumed.items() if name in moving and not found <= moving[name]]
+        if lost:
+            problem = f"an asset has consumed new rows of {', '.join(lost)}, which main has changed meanwhile"
+            yield replace(one, state=TableState.CONFLICT, problem=problem)
+        else:
+            yield one
+
+
+def _consumed(table: Table, state: BranchTable) -> dict[str, set[int]]:
+    """The snapshots up to which the commits of the branch have consumed other tables."""
+    consumed: dict[str, set[int]] = {}
+    for snapshot in _own(table, state.head, _mains(table)):
+        summary = summary_of(snapshot)
+        inputs = inputs_of(summary)
+        for name in summary.get(FOLLOWED, "").split(","):
+            if name in inputs:
+                consumed.setdefault(name, set()).add(inputs[name])
+    return consumed
+
+
+def _mains(table: Table | None) -> set[int]:
+    if table is None:
+        return set()
+    return {one.snapshot_id for one in ancestors_of(table.current_snapshot(), table.metadata)}
+
+
+def _own(table: Table, head: int | None, mains: set[int]) -> list[Snapshot]:
+    """The snapshots up to `head` that are not main's, newest first."""
+    history = () if head is None else ancestors_of(table.snapshot_by_id(head), table.metadata)
+    return [one for one in history if one.snapshot_id not in mains]
 
 
 def _states(branch: LakeBranch, tables: Mapping[TableIdentifier, Table | None]) -> Iterator[BranchTable]:
@@ -140,10 +190,10 @@ def _state(branch: LakeBranch, name: TableIdentifier, table: Table) -> BranchTab
     head, main = table.metadata.refs[branch.name].snapshot_id, _head(table)
     planned = plan_replay(table, branch.name)
     created = unpublished_by(table.properties) == StagingBranch.of_lake(branch.name).mark
-    mains = {one.snapshot_id for one in ancestors_of(table.current_snapshot(), table.metadata)}
-    history = list(ancestors_of(table.snapshot_by_id(head), table.metadata))
+    mains = _mains(table)
+    history = ancestors_of(table.snapshot_by_id(head), table.metadata)
     start = next((one.snapshot_id for one in history if one.snapshot_id in mains), None)
-    own = [one for one in history if one.snapshot_id not in mains]
+    own = _own(table, head, mains)
     state = (
         TableState.CONFLICT
         if planned.conflict is not None
