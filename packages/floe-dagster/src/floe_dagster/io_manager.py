@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from floe_core.errors import ConfigurationError, TableNotFoundError
+from floe_core.errors import ConfigurationError, FloeError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier, TableSlice
 from floe_core.models import CommitStrategy, PartitionTransform, WriteMode
 from floe_dagster._dagster.names import io_manager_of
@@ -44,7 +44,7 @@ from floe_dagster.config import IcebergIOManagerConfig
 from floe_dagster.resources import artifacts_of, lake_of
 from floe_dagster.runs import cursors
 from floe_dagster.runs.description import STORAGE_KIND, describe, sensitive_columns
-from floe_dagster.runs.lake_branch import refuse_branch_tag, refuse_other_history
+from floe_dagster.runs.lake_branch import begin_history_of, refuse_branch_tag, refuse_other_history
 from floe_dagster.runs.owners import Owner, how_to_take_over, shared_table, visible_assets
 from floe_dagster.runs.partitions import partition_keys_of
 from floe_dagster.runs.quarantine import moved_metadata, quarantine_of_asset
@@ -167,7 +167,16 @@ class IcebergIOManager(KnownArguments, ConfigurableIOManager):
     @contextmanager
     def yield_for_execution(self, context: InitResourceContext) -> Iterator["IcebergIOManager"]:
         with run_trace(context, lambda: artifacts_of(self._lake)), super().yield_for_execution(context) as manager:
+            self._begin_history(context)
             yield manager
+
+    def _begin_history(self, context: InitResourceContext) -> None:
+        """Let a new Dagster instance be that of the branch of the lake that its first run writes to."""
+        with suppress(FloeError):  # raised again when the lake is opened
+            artifacts = artifacts_of(self._lake)
+            branch = artifacts.lake_branch if artifacts is not None else None
+            if branch is not None and context.run is not None and context.instance is not None:
+                begin_history_of(context.instance, branch)
 
     @property
     def _lake(self) -> Lake:

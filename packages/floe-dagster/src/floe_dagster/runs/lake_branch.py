@@ -8,7 +8,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from floe_core.errors import ConfigurationError
 
-__all__ = ["BRANCH_TAG", "keep_history_of", "refuse_branch_tag", "refuse_other_history"]
+__all__ = ["BRANCH_TAG", "begin_history_of", "keep_history_of", "refuse_branch_tag", "refuse_other_history"]
 
 # The tag of a run, with its branch of the lake.
 BRANCH_TAG = "floe/lake_branch"
@@ -33,6 +33,16 @@ def keep_history_of(instance: DagsterInstance, branch: str) -> None:
     instance.run_storage.set_cursor_values({_MARK: branch})
 
 
+def begin_history_of(instance: DagsterInstance, branch: str) -> None:
+    """Record that an instance in which no run has ended has the history of a branch, before the first of them does.
+
+    A run that fails before it writes counts as well: otherwise the next one would take the instance for that of main.
+    """
+    is_new = not instance.run_storage.get_cursor_values({_MARK})
+    if is_new and not instance.get_runs(filters=RunsFilter(statuses=_ENDED), limit=1):
+        keep_history_of(instance, branch)
+
+
 def refuse_other_history(instance: DagsterInstance, branch: str | None) -> None:
     """Refuse an instance that has the history of main, or of another branch: materializations would mix.
 
@@ -44,9 +54,6 @@ def refuse_other_history(instance: DagsterInstance, branch: str | None) -> None:
     if found == branch:
         return
     if found is None and branch is not None:
-        if not instance.get_runs(filters=RunsFilter(statuses=_ENDED), limit=1):
-            keep_history_of(instance, branch)
-            return
         raise ConfigurationError(
             f"this Dagster instance has the history of main, and this run writes to branch {branch!r} of the lake, so "
             f"that main would appear materialized. Start it with floe run --branch {branch} or floe dev --branch "

@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from typing_extensions import Self
 
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, check_branch_name
 from floe_core.notebooks import Listing
 from floe_core.observability import operation
@@ -147,6 +147,13 @@ class Branches:
                 branch wrote to them is removed.
         """
         branch = self._load(name)
+        if branch.closed:
+            if self._unfinished(name) is not None:
+                raise ConcurrencyConflictError(
+                    f"branch {name!r} is published, and the process that did it has not removed it yet; nothing was "
+                    f"changed. If that process has ended: floe branches publish {name}"
+                )
+            self._records.end_publication(name)
         update_branch(self._tables, self._catalog, self._records, branch, restart=restart)
         return self.show(name)
 
@@ -169,14 +176,26 @@ class Branches:
             record: Called after the commit, before the branch is removed. If the process ends in between, it is called
                 by the next publication of the same name.
         """
-        branch, catalog = self._load(name), self._catalog
-        published = unfinished(catalog, self._records, name)
-        if published is None:
-            published = publish_branch(self._tables, catalog, self._records, branch, one_by_one=one_by_one)
+        branch = self._load(name)
+        published = self._unfinished(name) or self._published(branch, one_by_one=one_by_one)
         if record is not None:
             record(published)
         self._records.remove(name)
         return published
+
+    def _unfinished(self, name: str) -> BranchPublication | None:
+        return unfinished(self._catalog, self._records, name)
+
+    def _published(self, branch: LakeBranch, *, one_by_one: bool) -> BranchPublication:
+        try:
+            return publish_branch(self._tables, self._catalog, self._records, branch, one_by_one=one_by_one)
+        except (ConcurrencyConflictError, ConfigurationError):
+            others = self._unfinished(branch.name)  # another process may have published it
+            if others is not None:
+                return others
+            if self._records.find(branch.name) is not None:
+                self._records.end_publication(branch.name)
+            raise
 
     def discard(self, name: str) -> int:
         """Remove a branch, the tables that it created, and the files that only it references.

@@ -115,8 +115,7 @@ def publish_branch(
     """
     with operation("iceberg.publish_branch", branch=branch.name) as op:
         for number in itertools.count(1):
-            loaded = tables_of(catalog, branch)
-            status = _checked(branch, loaded)
+            status = _checked(branch, tables_of(catalog, branch))
             written = [one for one in status.tables if one.state is not TableState.UNCHANGED]
             for one in written:
                 if one.state is TableState.BEHIND:
@@ -126,6 +125,10 @@ def publish_branch(
             try:
                 moves = tables.moves_of(present, branch.name)
                 records.begin_publication(branch.name, [move.to_json() for move in moves])
+                now = records.find(branch.name)
+                if now is not None and now.tables.keys() != branch.tables.keys():
+                    branch = now  # a run has begun another table before the branch was closed
+                    continue
                 published = publish(catalog, moves, one_by_one=one_by_one, known=present)
                 break
             except ConcurrencyConflictError:

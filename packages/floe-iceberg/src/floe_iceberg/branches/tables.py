@@ -46,6 +46,8 @@ class BranchedTables(Protocol):
         self, identifier: TableName, staging: StagingBranch, new: NewTable, *, max_age: timedelta | None
     ) -> Table: ...
 
+    def abandon_branch(self, identifier: TableName, staging: StagingBranch) -> bool: ...
+
     def on_main(self) -> Self:
         """The same manager, without a branch of the lake."""
         tables = copy.copy(self)
@@ -141,6 +143,7 @@ class BranchedTables(Protocol):
                 f"branch {branch.name!r} was discarded or published by another process in the meantime; nothing was "
                 f"written"
             )
+        _refuse_closed(recorded)
         entry = recorded.tables.get(identifier)
         if table is not None and not branch.has(table) and entry is not None and entry.opened:
             table = self.find_table(identifier)  # another step may have begun it since the table was loaded
@@ -161,9 +164,25 @@ class BranchedTables(Protocol):
         elif table is not None and entry is None:
             _refuse_taken(table, identifier, branch.name)
         records.add_table(branch.name, BranchedTable(identifier, found, opened=False))
-        opened = self.open_branch(identifier, StagingBranch.of_lake(branch.name, start), new, max_age=_NEVER)
-        records.add_table(branch.name, BranchedTable(identifier, opened.metadata.table_uuid, opened=True))
+        # A publication that began in between may not know this table; one that begins later does.
+        _refuse_closed(records.find(branch.name) or recorded)
+        staging = StagingBranch.of_lake(branch.name, start)
+        opened = self.open_branch(identifier, staging, new, max_age=_NEVER)
+        try:
+            records.add_table(branch.name, BranchedTable(identifier, opened.metadata.table_uuid, opened=True))
+        except ConfigurationError:
+            self.abandon_branch(identifier, staging)  # the branch of the lake is gone
+            raise
         return opened
+
+
+def _refuse_closed(branch: LakeBranch) -> None:
+    """Refuse to begin in a table, or to go on, when what is written would not be published."""
+    if branch.closed:
+        raise ConcurrencyConflictError(
+            f"branch {branch.name!r} is being published by another process, or a publication of it did not end; "
+            f"nothing was written. What was not finished is by: floe branches publish {branch.name}"
+        )
 
 
 def _refuse_taken(table: Table, identifier: TableIdentifier, name: str) -> None:

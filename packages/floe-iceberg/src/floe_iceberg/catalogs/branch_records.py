@@ -107,7 +107,10 @@ class BranchRecords:
         self._set(name, {_USED: str(used_ms)})
 
     def begin_publication(self, name: str, moves: Sequence[Mapping[str, object]]) -> None:
-        """Record what is about to be published, so that another process can finish what follows it."""
+        """Record what is about to be published, so that another process can finish what follows it.
+
+        The branch is closed by it: a table that it begins in now would not be published.
+        """
         texts = {f"{_MOVE}{index}": json.dumps(move) for index, move in enumerate(moves)}
         self._set(name, {**texts, _MOVES: str(len(moves))})
 
@@ -115,6 +118,10 @@ class BranchRecords:
         """What was about to be published; empty if nothing was."""
         stored = self._stored(_place(name)) or {}
         return [json.loads(stored[f"{_MOVE}{index}"]) for index in range(int(stored.get(_MOVES, "0")))]
+
+    def end_publication(self, name: str) -> None:
+        """Record that nothing was published, so that the branch can be written to again."""
+        self._set(name, {_MOVES: "0"})
 
     def remove(self, name: str) -> None:
         """Remove the record; does nothing if there is none."""
@@ -185,6 +192,7 @@ def _read(stored: Mapping[str, str]) -> LakeBranch:
             used_ms=int(stored[_USED]),
             pins=dict(_pin(stored[f"{_PIN}{index}"]) for index in range(int(stored[_PINS]))),
             tables={table.identifier: table for table in tables},
+            closed=stored.get(_MOVES, "0") != "0",
         )
     except (KeyError, ValueError, TypeError) as exc:
         raise ConfigurationError(

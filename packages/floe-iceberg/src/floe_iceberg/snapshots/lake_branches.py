@@ -55,6 +55,7 @@ class LakeBranch:
         used_ms: When a run last used it.
         pins: What it reads of tables that it has not written to.
         tables: The tables that it has written to.
+        closed: Whether it is being published, or its publication did not end: nothing is written to it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class LakeBranch:
     used_ms: int
     pins: Mapping[TableIdentifier, Pin] = field(default_factory=dict)
     tables: Mapping[TableIdentifier, BranchedTable] = field(default_factory=dict)
+    closed: bool = False
 
     @property
     def pinned_at(self) -> datetime:
