@@ -1,7 +1,7 @@
 """Assets on a branch of the lake: what they write and read there, and what main and its history get of it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,9 @@ class Shop:
             resources = {"io_manager": IcebergIOManager(lake=self.at(branch))}
             definitions = create_definitions(list(assets), project=self.artifacts.root, resources=resources, **made)
             job = definitions.resolve_implicit_global_asset_job_def()
-            result = job.execute_in_process(
+            return job.execute_in_process(
                 instance=instance or self.instances[branch], run_config=QUIET, raise_on_error=False, **arguments
             )
-        return result
 
     def good(self, *assets: Any, **arguments: Any) -> Any:
         result = self.run(*assets, **arguments)
@@ -140,7 +139,7 @@ def days_of(shop: Shop, branch: str = MAIN) -> list[tuple[int, int]]:
     return [(row[0].day, row[1]) for row in shop.rows("b.orders", branch)]
 
 
-# What assets write and read --------------------------------------------------------------------------------------------
+# What assets write and read -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame])
@@ -317,7 +316,7 @@ def test_a_table_that_main_creates_meanwhile_under_the_same_name_is_a_conflict(s
     assert shop.numbers("b.orders") == [9]
 
 
-# Rows that are consumed once -------------------------------------------------------------------------------------------
+# Rows that are consumed once ----------------------------------------------------------------------------------------
 
 
 def consumer(**said: Any) -> list[Any]:
@@ -432,7 +431,7 @@ def test_a_failed_step_on_a_branch_consumes_nothing(shop: Shop) -> None:
     assert shop.numbers("b.consumed", TRIAL) == [1]
 
 
-# Groups, audits and checks ---------------------------------------------------------------------------------------------
+# Groups, audits and checks ------------------------------------------------------------------------------------------
 
 
 def positive(of: Any) -> Any:
@@ -468,7 +467,7 @@ def test_a_check_looks_at_the_branch(shop: Shop) -> None:
     assert shop.numbers("b.orders") == [1]
 
 
-# What is refused -------------------------------------------------------------------------------------------------------
+# What is refused ----------------------------------------------------------------------------------------------------
 
 
 def test_the_tag_of_a_branch_on_mains_instance_is_refused(shop: Shop) -> None:

@@ -475,3 +475,16 @@ def test_an_incompatible_write_changes_nothing(main: Lake, at: Callable[[str], L
         trial.tables.write_data(STORES, pa.table({"id": ["a"]}), mode="append")
     assert trial.tables.scan(STORES).count() == 1
     assert StagingBranch.of_lake("trial").mark == "branch:trial"
+
+
+def test_a_table_is_inspected_as_the_branch_shows_it(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    written = trial.tables.write_data(ORDERS, rows(5, note="v2"), mode="append")
+    main.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    trial.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")
+    tables = trial.tables
+    assert tables.current_snapshot(ORDERS) == written
+    assert {name: tables.summarize(name).rows for name in (ORDERS, STORES, TOTALS)} == {ORDERS: 4, STORES: 1, TOTALS: 1}
+    assert {name: main.tables.summarize(name).rows for name in (ORDERS, STORES)} == {ORDERS: 3, STORES: 2}
+    assert len(tables.list_partitions(ORDERS)) == 4
+    assert len(tables.list_files(ORDERS).files) == 4

@@ -884,7 +884,7 @@ class IcebergTableManager(TableInspection, TableTransactions, BranchedTables, Ph
     def current_snapshot(self, identifier: TableName) -> SnapshotInfo | None:
         """The head of the table; None before its first write."""
         identifier = identifier_of(identifier)
-        head = self.load_table(identifier).current_snapshot()
+        head = self.as_shown(self.load_table(identifier), identifier).current_snapshot()
         return snapshot_info(head) if head else None
 
     def create_tag(

@@ -24,6 +24,7 @@ from floe_iceberg.inspection.history import Commit, history
 from floe_iceberg.inspection.listing import summarize_each
 from floe_iceberg.inspection.names import similar
 from floe_iceberg.inspection.rollback import RollbackPlan, plan_rollback
+from floe_iceberg.snapshots.lake_branches import LakeBranch
 from floe_iceberg.snapshots.refs import Revision, find_snapshot
 from floe_iceberg.snapshots.run_branches import refuse_unpublished
 from floe_iceberg.snapshots.snapshots import snapshot_info
@@ -33,6 +34,8 @@ __all__ = ["TableInspection"]
 
 class TableInspection(Protocol):
     """What a manager tells about its tables. A snapshot is given by its id, by a tag or branch, or by a time."""
+
+    at_branch: LakeBranch | None
 
     def find_table(self, identifier: TableName) -> Table | None:
         """Load the current state of a table, or return None if it does not exist."""
@@ -238,7 +241,7 @@ class TableInspection(Protocol):
             table = self.find_table(name)
             if table is None:
                 raise NoSuchTableError(str(name))
-            yield table, name
+            yield table if self.at_branch is None else self.at_branch.view(table, name), name
 
 
 def _chosen(table: Table, identifier: TableIdentifier, snapshot: Revision | None) -> Snapshot | None:
