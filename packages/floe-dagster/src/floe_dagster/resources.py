@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import ConfigurableResource, InitResourceContext
 
 from floe_core.config import BRANCH_VARIABLE, CompiledArtifacts
-from floe_core.errors import ConfigurationError
+from floe_core.errors import ConfigurationError, FloeError
 from floe_core.plugins import ComputePlugin
 from floe_dagster.assets.arguments import KnownArguments, names_of, refuse_unknown
 from floe_dagster.runs.tracing import run_trace
@@ -58,6 +58,9 @@ class LakeResource(KnownArguments, ConfigurableResource["LakeResource"]):
     @contextmanager
     def yield_for_execution(self, context: InitResourceContext) -> Iterator[LakeResource]:
         with run_trace(context, lambda: self.lake.artifacts), super().yield_for_execution(context) as resource:
+            if context.run is not None:
+                with suppress(FloeError):  # raised again by what the run reads or writes
+                    self.lake.reopen_branch()
             yield resource
 
     @property

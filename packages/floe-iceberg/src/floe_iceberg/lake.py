@@ -105,12 +105,20 @@ class Lake:
         """The control plane: the manager of the tables, without a JVM. It is opened on first use."""
         tables = IcebergTableManager.open(self.artifacts)
         tables.lake = self
+        self._open_branch(tables)
+        return tables
+
+    def _open_branch(self, tables: IcebergTableManager) -> None:
         name = self.artifacts.lake_branch
         if name is not None:
             from floe_iceberg.branches import Branches
 
             tables.at_branch = Branches(tables, self.artifacts.maintenance.branches).open(name)
-        return tables
+
+    def reopen_branch(self) -> None:
+        """Read the branch of the lake again: it may have been updated, or discarded and created again."""
+        if "tables" in self.__dict__:  # otherwise it is read when they are opened
+            self._open_branch(self.tables)
 
     @property
     def branches(self) -> Branches:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from dagster import AssetKey, AssetMaterialization, AssetRecordsFilter, DagsterInstance, MetadataValue
+from dagster import (
+    AssetCheckSeverity,
+    AssetKey,
+    AssetMaterialization,
+    AssetRecordsFilter,
+    DagsterInstance,
+    MetadataValue,
+)
 
 from floe_core.config import MAIN, CompiledArtifacts
 from floe_core.errors import CheckFailedError, FloeError
 from floe_core.observability import warn
-from floe_dagster._dagster.names import AssetCheckExecutionRecordStatus
+from floe_dagster._dagster.names import AssetCheckExecutionRecord, AssetCheckExecutionRecordStatus
 from floe_dagster.runs import labelled
 from floe_iceberg.branches import BranchPublication, BranchStatus, PublishedTable, PublishedWrite
 from floe_runtime.runs.pipeline import load_definitions, open_history, open_instance, open_pipeline
@@ -53,11 +60,15 @@ def _materializations(
     latest: dict[str | None, AssetMaterialization] = {}
     for event in () if own is None else _events(own, AssetKey.from_user_string(asset), set(writes)):
         latest.setdefault(event.partition, event)
-    found = {_text(event, _WRITE_ID) for event in latest.values()}
-    yield from (_as_published(event, writes, branch) for event in reversed(latest.values()))
+    if latest:
+        yield from (_as_published(event, writes, branch) for event in reversed(latest.values()))
+        return
+    by_partition: dict[str | None, AssetMaterialization] = {}
     for write in writes.values():
-        if own is None or (write.write_id not in found and not latest):
-            yield from _by_snapshot(artifacts, table, write, branch)
+        for event in _by_snapshot(artifacts, table, write, branch):
+            by_partition.pop(event.partition, None)  # the place of its latest write
+            by_partition[event.partition] = event
+    yield from by_partition.values()
 
 
 def _events(instance: DagsterInstance, asset: AssetKey, write_ids: Collection[str]) -> Iterator[AssetMaterialization]:
@@ -158,15 +169,24 @@ def refuse_failed_checks(artifacts: CompiledArtifacts, status: BranchStatus) -> 
             if key.asset_key in assets and pipeline.graph.get(key).blocking
         ]
         latest = pipeline.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    began = status.created_at.timestamp()
-    failed = [
-        f"{key.name} of {key.asset_key.to_user_string()}"
-        for key, record in latest.items()
-        if record.status is AssetCheckExecutionRecordStatus.FAILED and record.create_timestamp >= began
-    ]
+        failed = [
+            f"{key.name} of {key.asset_key.to_user_string()}"
+            for key, record in latest.items()
+            # The history of a branch begins with what main's knows of assets, without its runs.
+            if pipeline.instance.has_run(record.run_id) and not _lets_publish(record)
+        ]
     if failed:
         raise CheckFailedError(
-            f"branch {status.name!r} is not published, because blocking checks have failed on it: {', '.join(failed)}. "
+            f"branch {status.name!r} is not published, because blocking checks have failed on it, or did not end: "
+            f"{', '.join(failed)}. "
             f"Correct what they found, then run floe run or floe check with --branch {status.name}",
             [],
         )
+
+
+def _lets_publish(record: AssetCheckExecutionRecord) -> bool:
+    """Has the check passed, or failed as a warning only? One that did not end hides whether the rows are good."""
+    if record.status is not AssetCheckExecutionRecordStatus.FAILED:
+        return record.status is AssetCheckExecutionRecordStatus.SUCCEEDED
+    event = None if record.event is None else record.event.dagster_event
+    return event is not None and event.asset_check_evaluation_data.severity is AssetCheckSeverity.WARN

@@ -22,7 +22,10 @@ with private_names("dagster", "assets are stored in their tables, once for each 
     from dagster._core.execution.build_resources import wrap_resources_for_execution
     from dagster._core.execution.plan.outputs import StepOutputHandle
     from dagster._core.execution.stats import StepEventStatus
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+    from dagster._core.storage.asset_check_execution_record import (
+        AssetCheckExecutionRecord,
+        AssetCheckExecutionRecordStatus,
+    )
     from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 with private_names("dagster", "what Dagster stores holds no secret"):
     from dagster._serdes import pack_value, unpack_value
@@ -30,6 +33,7 @@ with private_names("dagster", "what Dagster stores holds no secret"):
 __all__ = [
     "IN_PROGRESS_RUN_STATUSES",
     "NO_COMPUTE_LOGS",
+    "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
     "AssetGraph",
     "CheckError",
