@@ -118,7 +118,12 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """What the assets and checks of the project do."""
-    return lambda **said: [monkeypatch.setenv(name, value) for name, value in said.items()] and None
+
+    def say(**said: str) -> None:
+        for name, value in said.items():
+            monkeypatch.setenv(name, value)
+
+    return say
 
 
 def killed(_publication: object) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from floe_core.config import MAIN, CompiledArtifacts
 from floe_core.errors import ConfigurationError
 from floe_iceberg import Lake
-from floe_iceberg.branches import Branches, BranchPublication, TableState
+from floe_iceberg.branches import Branches, BranchPublication, BranchStatus, TableState
 
 if TYPE_CHECKING:
     from floe_iceberg.comparison import TableComparison
@@ -30,6 +30,21 @@ class ProjectBranches(Branches):
     @property
     def _artifacts(self) -> CompiledArtifacts:
         return self._lake.artifacts
+
+    def update(self, name: str, *, restart: bool = False) -> BranchStatus:
+        """Let a branch read main as it is now, with its own commits on top; returns its state afterwards.
+
+        Args:
+            name: Its name.
+            restart: Begin tables again that cannot be put on top, because the same rows have changed on main: what the
+                branch wrote to them is removed.
+        """
+        from floe_runtime.runs.updated import record_update
+
+        before = self.show(name)
+        status = super().update(name, restart=restart)
+        record_update(self._artifacts, name, before.pinned_at)
+        return status
 
     def publish(
         self,

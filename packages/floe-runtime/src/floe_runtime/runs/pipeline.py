@@ -22,6 +22,7 @@ from floe_core.errors import ConfigurationError, FloeError
 from floe_core.java import java_problem
 from floe_core.plugins import OrchestratorPlugin, create_orchestrator_plugin, start, stop
 from floe_core.security import narrow
+from floe_dagster import LakeResource
 from floe_dagster._dagster.names import NO_COMPUTE_LOGS
 from floe_dagster.atomic import written_by
 from floe_dagster.runs import keep_history_of
@@ -128,10 +129,18 @@ def open_pipeline(artifacts: CompiledArtifacts, *, publish: Publish | None = Non
             with DagsterInstance.from_config(str(home)) as instance:
                 if artifacts.lake_branch is not None:
                     keep_history_of(instance, artifacts.lake_branch)
+                    _reopen_branch(definitions)
                 try:
                     yield Pipeline(artifacts, definitions, instance)
                 finally:
                     narrow(artifacts.root)  # Dagster creates its databases with the permissions of the umask
+
+
+def _reopen_branch(definitions: Definitions) -> None:
+    """Read the branch of the lake again, if this process has opened it before: it may have been updated since."""
+    for resource in (definitions.resources or {}).values():
+        if isinstance(resource, LakeResource) and isinstance(resource.project, str):
+            resource.lake.reopen_branch()
 
 
 @contextmanager
