@@ -10,9 +10,9 @@ from dagster import AssetCheckKey, AssetKey, AssetRecordsFilter
 from floe_core import compile_project
 from floe_core.errors import CheckFailedError
 from floe_iceberg.branches import Branches
+from floe_runtime import homes
 from floe_runtime.branches import ProjectBranches
 from floe_runtime.project import Project
-from floe_runtime.runs import homes
 from floe_runtime.runs.pipeline import open_history
 from floe_runtime.runs.runner import RunFailedError
 

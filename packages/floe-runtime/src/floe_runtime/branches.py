@@ -39,7 +39,7 @@ class ProjectBranches(Branches):
             restart: Begin tables again that cannot be put on top, because the same rows have changed on main: what the
                 branch wrote to them is removed.
         """
-        from floe_runtime.runs.updated import record_update
+        from floe_runtime.updated import record_update
 
         before = self.show(name)
         status = super().update(name, restart=restart)

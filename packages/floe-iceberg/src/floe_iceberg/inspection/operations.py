@@ -35,7 +35,7 @@ __all__ = ["TableInspection"]
 class TableInspection(Protocol):
     """What a manager tells about its tables. A snapshot is given by its id, by a tag or branch, or by a time."""
 
-    at_branch: LakeBranch | None
+    at_branch: LakeBranch | None = None
 
     def find_table(self, identifier: TableName) -> Table | None:
         """Load the current state of a table, or return None if it does not exist."""
