@@ -9,6 +9,7 @@ from rich.table import Table
 
 from benchmarks import (
     arrow,
+    branches,
     checks,
     dagster,
     flights,
@@ -34,6 +35,7 @@ MEASURES = {
     "query": query.measure,
     "publication": publication.measure,
     "checks": checks.measure,
+    "branches": branches.measure,
     "upsert": upsert.measure,
     "maintenance": maintenance.measure,
     "flights": flights.measure,
