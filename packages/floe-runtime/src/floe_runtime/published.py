@@ -42,14 +42,29 @@ def record_publication(artifacts: CompiledArtifacts, published: BranchPublicatio
     """
     recorded = 0
     with open_instance(artifacts.on_branch(MAIN)) as main, open_history(artifacts.on_branch(published.branch)) as own:
-        for table in published.tables:
-            for asset in dict.fromkeys(write.asset for write in table.writes if write.asset):
-                known = _Known(main, AssetKey.from_user_string(asset))
-                for made in _materializations(artifacts, own, table, asset, published.branch):
-                    if not known.has(made):
-                        main.report_runless_asset_event(made)
-                        recorded += 1
+        for table, asset in _upstream_first(artifacts, published):
+            known = _Known(main, AssetKey.from_user_string(asset))
+            for made in _materializations(artifacts, own, table, asset, published.branch):
+                if not known.has(made):
+                    main.report_runless_asset_event(made)
+                    recorded += 1
     return recorded
+
+
+def _upstream_first(artifacts: CompiledArtifacts, published: BranchPublication) -> list[tuple[PublishedTable, str]]:
+    """The tables with their assets, in the order of the graph: an asset that is recorded first would look outdated."""
+    found = [
+        (table, asset)
+        for table in published.tables
+        for asset in dict.fromkeys(write.asset for write in table.writes if write.asset)
+    ]
+    try:
+        keys = load_definitions(artifacts.on_branch(MAIN)).resolve_asset_graph().toposorted_asset_keys
+    except FloeError as exc:
+        warn("published assets are recorded by the names of their tables", reason=str(exc))
+        return found
+    places = {key.to_user_string(): place for place, key in enumerate(keys)}
+    return sorted(found, key=lambda one: places.get(one[1], -1))
 
 
 def _materializations(
