@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -45,6 +46,32 @@ def test_a_stream_into_partitions_takes_no_more_memory_the_longer_it_is(tmp_path
     assert long["rows"] > 3.5 * short["rows"]
     assert long["peak_bytes"] < 1_000_000_000
     assert long["peak_bytes"] < 1.25 * short["peak_bytes"]
+
+
+_LAZY = """
+import resource, sys
+from pathlib import Path
+import polars as pl
+from tests.lakes import open_manager
+tables = open_manager(Path(sys.argv[1]))
+made = tables.write_data("bench.lazy", pl.scan_parquet(sys.argv[2]), mode="append")
+print(made.count("added-records"), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.full
+def test_a_lazy_frame_is_not_collected_as_a_whole(tmp_path: Path) -> None:
+    columns, rows, pieces = 12, 500_000, 40
+    zeros = pa.table({f"c{number}": pa.nulls(rows, pa.int64()).fill_null(0) for number in range(columns)})
+    with pq.ParquetWriter(tmp_path / "zeros.parquet", zeros.schema) as writer:
+        for _ in range(pieces):
+            writer.write_table(zeros)
+    (tmp_path / "lake").mkdir()
+    command = [sys.executable, "-c", _LAZY, str(tmp_path / "lake"), str(tmp_path / "zeros.parquet")]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    written, peak = map(int, done.stdout.split())
+    assert written == rows * pieces
+    assert peak < columns * rows * pieces * 8 * 0.75, f"{peak / 1e6:.0f} MB"
 
 
 @pytest.mark.full
