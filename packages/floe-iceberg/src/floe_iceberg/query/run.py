@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from floe_core.errors import ConfigurationError, IncompatibleLibraryError, QueryError
+from floe_core.errors import ConfigurationError, IncompatibleLibraryError, QueryError, QueryRefusedError
 from floe_core.plugins import ComputePlugin
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.query.result import QueryResult
 from floe_iceberg.query.session import Sessions
+
+if TYPE_CHECKING:
+    from floe_iceberg.query.tables import FoundTable
+    from floe_iceberg.snapshots import LakeBranch
 
 __all__ = ["ENGINES", "require_parser", "run", "tables_read_now"]
 
@@ -86,9 +90,9 @@ def _in_compute_plugin(lake: _Lake, text: str) -> QueryResult:
     ]
     if lake.tables.at_branch is not None:  # Spark knows nothing of branches of the lake
         places += [
-            Replacement(use.end, use.end, f" VERSION AS OF {table.read_snapshot_id}")
+            Replacement(use.end, use.end, _version(table, lake.tables.at_branch))
             for use, table in zip(query.tables, found, strict=True)
-            if use.travel is None and table.read_snapshot_id is not None
+            if use.travel is None
         ]
     rewritten = rewrite(query.plain, sorted(places, key=lambda place: place.start))
     tables = [(table.identifier, table.table, table.read_snapshot_id) for table in found]
@@ -100,3 +104,19 @@ def _in_compute_plugin(lake: _Lake, text: str) -> QueryResult:
         place = rewritten.original(offset_of(rewritten.text, exc.line, exc.column))
         raise problem(text, place, str(exc)) from exc
     return result
+
+
+def _version(table: FoundTable, branch: LakeBranch) -> str:
+    """The version of a table that a branch of the lake shows, in the SQL of Spark."""
+    head = table.table.current_snapshot()
+    if head is not None and head.schema_id == table.table.metadata.current_schema_id:
+        return f" VERSION AS OF {head.snapshot_id}"
+    if head is not None:  # written before the table gained columns, which a version by its id does not have
+        return f" VERSION AS OF '{branch.name}'"
+    if table.table.metadata.snapshots:
+        raise QueryRefusedError(
+            f"'{table.identifier}' had no rows when branch {branch.name!r} was pinned, and has some on main now, which "
+            f"is what Spark would read; query it with engine duckdb, or let the branch read main as it is now: floe "
+            f"branches update {branch.name}"
+        )
+    return ""

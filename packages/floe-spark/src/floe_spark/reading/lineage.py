@@ -19,7 +19,7 @@ from floe_iceberg.writing import WriteRequest
 from floe_spark._pyspark import analyzed_plan, requested_plan
 from floe_spark.jvm.connect import is_remote
 
-__all__ = ["Base", "appended_since", "base_of", "snapshots_read", "table_at", "table_since"]
+__all__ = ["Base", "appended_since", "base_of", "snapshots_read", "table_at", "table_on", "table_since"]
 
 # An option of the scan that Spark and Iceberg ignore, and keep in the plan.
 _MARK = "floe.read"
@@ -28,6 +28,11 @@ _MARK = "floe.read"
 def table_at(spark: SparkSession, identifier: TableIdentifier, name: str, snapshot_id: int) -> DataFrame:
     """The table at a head: later commits do not change the rows of the frame."""
     return _marked(spark, identifier, snapshot_id).option("versionAsOf", str(snapshot_id)).table(name)
+
+
+def table_on(spark: SparkSession, identifier: TableIdentifier, name: str, branch: str, snapshot_id: int) -> DataFrame:
+    """The branch of a table with the columns of the table; `snapshot_id` is its head now."""
+    return _marked(spark, identifier, snapshot_id).option("versionAsOf", branch).table(name)
 
 
 def appended_since(spark: SparkSession, name: str, snapshot_id: int, until: Snapshot | None) -> DataFrame:

@@ -26,7 +26,7 @@ from floe_iceberg.snapshots import refuse_disorder
 from floe_spark.errors import translate
 from floe_spark.names import table_name
 from floe_spark.reading.filters import column_path, filter_condition
-from floe_spark.reading.lineage import appended_since, table_at, table_since
+from floe_spark.reading.lineage import appended_since, table_at, table_on, table_since
 
 __all__ = ["Reading", "read", "reading"]
 
@@ -109,10 +109,10 @@ def reading(
                 manager.scan_changes(identifier, since=since, until=head.snapshot_id if head is not None else None)
                 frame = appended_since(spark, name, since, head)
             else:
-                on_branch = manager.at_branch is not None
-                if table is not None and not on_branch:
+                on_branch = None if manager.at_branch is None else manager.at_branch.name
+                if table is not None and on_branch is None:
                     _refuse_later_columns(manager, identifier, checked)
-                pinned = table is not None or on_branch
+                pinned = table is not None or on_branch is not None
                 frame = _table(spark, identifier, name, checked, ref, pinned=pinned, on_branch=on_branch)
         except Exception as exc:
             error = translate(exc, "spark.read", identifier)
@@ -156,7 +156,7 @@ def _table(
     ref: str | None,
     *,
     pinned: bool,
-    on_branch: bool,
+    on_branch: str | None,
 ) -> DataFrame:
     if checked.snapshot_id is not None and _is_branch(checked, ref):
         return table_at(spark, identifier, name, checked.snapshot_id)  # a branch is not a past version
@@ -165,7 +165,9 @@ def _table(
     head = checked.snapshot()
     if head is None:
         return spark.table(name).limit(0) if pinned else spark.table(name)
-    if on_branch:  # Spark knows nothing of branches of the lake: its own head is that of main
+    if on_branch is not None:  # Spark knows nothing of branches of the lake: its own head is that of main
+        if not _has_columns_of_table(checked, head):  # written before the table gained columns
+            return table_on(spark, identifier, name, on_branch, head.snapshot_id)
         return table_at(spark, identifier, name, head.snapshot_id)
     # A snapshot is read with the schema it was written with, which is outdated after a schema change without a write.
     if not _has_columns_of_table(checked, head):
