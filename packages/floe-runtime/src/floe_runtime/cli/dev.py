@@ -48,6 +48,11 @@ def dev(project: Path | None, environment: str | None, branch: str | None, port:
     problem = None if artifacts.spark.remote else java_problem()
     if problem:
         fail(problem, as_json=False)
+    if artifacts.lake_branch is not None:
+        from floe_iceberg import Lake
+
+        with Lake(artifacts) as lake:
+            _ = lake.tables  # the branch begins now, not with the first run
     try:
         with open_web_ui(artifacts, host=host, port=port) as ui:
             if ui.access.token and not is_loopback(host):
