@@ -50,15 +50,14 @@ class Shop:
         (root / "floe.yaml").write_text("name: shop\n", encoding="utf-8")
         self.artifacts = compile_project(root).artifacts
         self.artifacts.write()
-        self.opened: list[Lake] = []
-        self.main = self.at(MAIN)
+        self.main = Lake(self.artifacts)
         self.instances: dict[str, DagsterInstance] = defaultdict(DagsterInstance.ephemeral)
 
     def at(self, branch: str) -> Lake:
-        """The lake as a process that starts now opens it."""
-        self.opened.append(Lake(self.artifacts.on_branch(branch)))
-        _ = self.opened[-1].tables
-        return self.opened[-1]
+        """The lake as a process that starts now sees it."""
+        lake = Lake.of_tables(self.artifacts.on_branch(branch), self.main.tables.on_main())
+        lake.reopen_branch()
+        return lake
 
     def run(self, *assets: Any, branch: str = MAIN, instance: DagsterInstance | None = None, **arguments: Any) -> Any:
         made = {name: arguments.pop(name, ()) for name in ("asset_checks", "atomic")}
@@ -94,8 +93,7 @@ class Shop:
 def shop(tmp_path: Path) -> Iterator[Shop]:
     made = Shop(tmp_path)
     yield made
-    for lake in made.opened:
-        lake.close()
+    made.main.close()
 
 
 def failure(result: Any) -> str:

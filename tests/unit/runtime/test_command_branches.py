@@ -267,7 +267,14 @@ def test_a_protected_environment_needs_a_yes(shop: Path, main: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("read", ORDERS), ("sql", "SELECT 1 AS n"), ("plan",), ("runs", "list"), ("check",)]
+    "arguments",
+    [
+        ("read", ORDERS),
+        ("plan",),
+        pytest.param(("sql", "SELECT 1 AS n"), marks=pytest.mark.full),
+        pytest.param(("runs", "list"), marks=pytest.mark.full),
+        pytest.param(("check",), marks=pytest.mark.full),
+    ],
 )
 def test_a_command_that_only_reads_creates_no_branch(shop: Path, main: Lake, arguments: tuple[str, ...]) -> None:
     main.branches.create("trial")

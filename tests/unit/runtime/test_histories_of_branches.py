@@ -152,6 +152,7 @@ def test_runs_on_a_branch_are_in_mains_history_when_it_is_published_and_not_befo
     assert shop.missing() == [DAYS[3]]
 
 
+@pytest.mark.full
 def test_what_is_put_on_top_of_main_is_recorded_with_the_snapshots_of_main(
     shop: Shop, say: Callable[..., None]
 ) -> None:
@@ -165,7 +166,9 @@ def test_what_is_put_on_top_of_main_is_recorded_with_the_snapshots_of_main(
     assert shop.missing() == []
 
 
-@pytest.mark.parametrize("when", ["before it is recorded", "after it is recorded"])
+@pytest.mark.parametrize(
+    "when", ["before it is recorded", pytest.param("after it is recorded", marks=pytest.mark.full)]
+)
 def test_a_publication_whose_process_ended_is_recorded_once(shop: Shop, when: str) -> None:
     shop.at("trial").run("b/orders", partitions=DAYS[1:3])
     unrecorded = when == "before it is recorded"
@@ -191,6 +194,7 @@ def test_a_branch_whose_history_is_on_another_machine_is_recorded_by_its_snapsho
     assert shop.missing() == []
 
 
+@pytest.mark.full
 def test_a_partition_that_was_written_twice_on_the_branch_is_recorded_once(
     shop: Shop, say: Callable[..., None]
 ) -> None:
@@ -218,6 +222,7 @@ def test_what_main_gained_is_not_missing_on_a_branch_after_an_update(shop: Shop)
     assert shop.missing("trial") == []
 
 
+@pytest.mark.full
 def test_a_branch_that_is_discarded_and_made_again_has_a_history_of_its_own(shop: Shop) -> None:
     shop.at("trial").run("b/orders", partitions=DAYS[2:])
     shop.branches.discard("trial")
@@ -255,6 +260,7 @@ def test_a_check_that_did_not_end_stops_the_publication(shop: Shop, say: Callabl
         shop.branches.publish("trial")
 
 
+@pytest.mark.full
 def test_a_check_that_only_warns_does_not_stop_the_publication(shop: Shop, say: Callable[..., None]) -> None:
     say(CHECK="fail", SEVERITY="WARN")
     shop.at("trial").run("b/orders", partitions=[DAYS[2]])
@@ -262,6 +268,7 @@ def test_a_check_that_only_warns_does_not_stop_the_publication(shop: Shop, say: 
     assert shop.rows()[-1] == (3, 1)
 
 
+@pytest.mark.full
 def test_a_check_that_failed_on_main_before_the_branch_began_does_not_stop_it(
     shop: Shop, say: Callable[..., None]
 ) -> None:
