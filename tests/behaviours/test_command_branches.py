@@ -178,7 +178,7 @@ def test_a_program_opens_a_branch(shop: Path, main: Lake, monkeypatch: pytest.Mo
 
 def test_branches_are_created_listed_and_shown(shop: Path, main: Lake) -> None:
     assert "no branches; create one with floe run --branch NAME" in shown("branches", "list", cwd=shop)
-    assert "branch trial reads main as it is now" in shown("branches", "create", "trial", cwd=shop)
+    assert "branch trial reads main as of" in shown("branches", "create", "trial", cwd=shop)
     assert "no tables yet; write to it with floe run --branch trial" in shown("branches", "show", "trial", cwd=shop)
     write(main, "trial", ORDERS, 2)
     write(main, "trial", TOTALS, 3)
