@@ -593,6 +593,25 @@ def test_a_publication_that_is_refused_leaves_the_branch_open(shop: Shop) -> Non
     assert shop.numbers("b.stores", TRIAL) == [3]
 
 
+def test_a_publication_that_main_overtakes_is_refused_and_leaves_the_branch_open(shop: Shop) -> None:
+    """Main writes the same rows after the publication has looked at them, and before it commits."""
+    shop.good(whole("orders", 1))
+    shop.good(whole("orders", 2), branch=TRIAL)
+    begun = BranchRecords.begin_publication
+
+    def begin(self: BranchRecords, name: str, moves: Any) -> None:
+        begun(self, name, moves)
+        shop.main.tables.write_data("b.orders", pa.table({"n": [9]}), mode="overwrite")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BranchRecords, "begin_publication", begin)
+        with pytest.raises(ConcurrencyConflictError, match=r"'b\.orders'"):
+            shop.main.branches.publish(TRIAL)
+    assert shop.numbers("b.orders") == [9]
+    shop.good(whole("stores", 3), branch=TRIAL)
+    assert shop.numbers("b.stores", TRIAL) == [3]
+
+
 def test_a_publication_that_ended_before_its_commit_can_be_published_or_updated(shop: Shop) -> None:
     shop.good(whole("orders", 1))
     shop.good(whole("orders", 2), branch=TRIAL)

@@ -116,6 +116,7 @@ def test_tables_are_written_reviewed_and_published_in_one_commit(served: Served)
         with pytest.raises(ConfigurationError, match="does not offer commits of several tables"):
             served.main.branches.publish(served.name)
         assert served.ids(served.orders) == [1]
+        served.trial.tables.write_data(served.orders, rows(), mode="append")  # it can be written to as before
     published = served.main.branches.publish(served.name, one_by_one=served.one_by_one)
     assert {one.table: one.created for one in published.tables} == {
         served.orders: False,
