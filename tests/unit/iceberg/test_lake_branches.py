@@ -22,9 +22,10 @@ from floe_core.errors import (
 from floe_core.identifiers import TableIdentifier
 from floe_iceberg import AddColumn, Lake
 from floe_iceberg.branches import TableState
+from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.maintenance.pins import keep_pinned
 from floe_iceberg.snapshots import StagingBranch
-from floe_iceberg.transactions import NewTable
+from floe_iceberg.transactions import NewTable, publish
 
 ORDERS, STORES, TOTALS = "bronze.orders", "bronze.stores", "gold.totals"
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -488,3 +489,85 @@ def test_a_table_is_inspected_as_the_branch_shows_it(main: Lake, at: Callable[[s
     assert {name: main.tables.summarize(name).rows for name in (ORDERS, STORES)} == {ORDERS: 3, STORES: 2}
     assert len(tables.list_partitions(ORDERS)) == 4
     assert len(tables.list_files(ORDERS).files) == 4
+
+
+def begun(lake: Lake, main: Lake, table: str = ORDERS) -> None:
+    """Let the branch begin in a table, as a write does before it stages rows."""
+    loaded = main.tables.load_table(table)
+    assert lake.tables.at_branch is not None
+    lake.tables.begin_branch(
+        lake.tables.at_branch, TableIdentifier.from_string(table), loaded, NewTable(loaded.schema())
+    )
+
+
+def test_rows_that_are_committed_while_the_branch_is_published_are_not_lost(
+    main: Lake, at: Callable[[str], Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = at("trial")
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    begun(trial, main)
+    begin = BranchRecords.begin_publication
+
+    def too_late(*arguments: object, **options: object) -> object:
+        with pytest.raises(FloeError, match="Nothing was written"):
+            trial.tables.write_data(ORDERS, rows(8), mode="append", branch="trial")
+        return publish(*arguments, **options)  # type: ignore[arg-type]
+
+    def in_time(self: BranchRecords, *arguments: object) -> None:
+        if len(trial.tables.scan(ORDERS).to_arrow()) == 3:
+            trial.tables.write_data(ORDERS, rows(7), mode="append", branch="trial")
+            begun(trial, main, "bronze.visits")
+        begin(self, *arguments)  # type: ignore[arg-type]
+
+    main.tables.write_data("bronze.visits", pa.table({"id": [1]}), mode="append")
+    main.branches.update("trial")
+    trial = at("trial")
+    begun(trial, main)
+    monkeypatch.setattr(BranchRecords, "begin_publication", in_time)
+    main.branches.publish("trial")
+    assert len(seen(main)) == 4
+    other = trial = at("trial")
+    other.tables.write_data(STORES, pa.table({"id": [3]}), mode="append")
+    begun(other, main)
+    monkeypatch.setattr(BranchRecords, "begin_publication", begin)
+    monkeypatch.setattr("floe_iceberg.branches.publication.publish", too_late)
+    main.branches.publish("trial")
+    assert main.tables.scan(STORES).count() == 3
+    assert len(seen(main)) == 4
+    for table in (ORDERS, STORES, "bronze.visits"):
+        assert main.tables.load_table(table).metadata.refs.keys() == {"main"}
+
+
+def test_a_table_that_is_begun_after_the_publication_looked_for_it_is_refused(
+    main: Lake, at: Callable[[str], Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = at("trial")
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    open_branch = trial.tables.open_branch
+
+    def published_first(*arguments: object, **options: object) -> object:
+        records, branch = main.tables.branch_records, main.tables.branch_records.find("trial")
+        assert branch is not None
+        records.begin_publication("trial", [{}])
+        return open_branch(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trial.tables, "open_branch", published_first)
+    with pytest.raises(ConcurrencyConflictError, match=r"is being published.*nothing was written"):
+        trial.tables.write_data(ORDERS, rows(7), mode="append")
+    assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+    main.tables.branch_records.end_publication("trial")
+    monkeypatch.undo()
+    trial.tables.write_data(ORDERS, rows(7), mode="append")
+    main.branches.publish("trial")
+    assert len(seen(main)) == 4
+
+
+def test_an_update_lets_a_table_without_commits_read_main_as_it_is(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    begun(trial, main)
+    main.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))
+    main.branches.update("trial")
+    trial = at("trial")
+    assert seen(trial) == seen(main)
+    trial.tables.write_data(ORDERS, rows(1, note="v3"), mode="overwrite", slice=day(1))
+    assert state_of(main, "trial") is TableState.READY

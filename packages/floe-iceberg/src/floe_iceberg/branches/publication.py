@@ -17,6 +17,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier
 from floe_core.observability import operation
 from floe_iceberg.backoff import ATTEMPTS, delay
+from floe_iceberg.branches.removal import leave_unchanged
 from floe_iceberg.branches.status import BranchStatus, TableState, status_of, tables_of
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.snapshots import (
@@ -96,7 +97,7 @@ class Tables(Protocol):
 
     def remove_branch(self, identifier: TableIdentifier, branch: str) -> int: ...
 
-    def abandon_branch(self, identifier: TableIdentifier, staging: StagingBranch) -> bool: ...
+    def abandon_branch(self, identifier: TableIdentifier, staging: StagingBranch, *, at: int | None = None) -> bool: ...
 
     def moves_of(self, tables: Mapping[TableIdentifier, Table], branch: str) -> list[HeadMove]: ...
 
@@ -115,6 +116,7 @@ def publish_branch(
     """
     with operation("iceberg.publish_branch", branch=branch.name) as op:
         for number in itertools.count(1):
+            branch = records.find(branch.name) or branch
             status = _checked(branch, tables_of(catalog, branch))
             written = [one for one in status.tables if one.state is not TableState.UNCHANGED]
             for one in written:
@@ -126,9 +128,9 @@ def publish_branch(
                 moves = tables.moves_of(present, branch.name)
                 records.begin_publication(branch.name, [move.to_json() for move in moves])
                 now = records.find(branch.name)
-                if now is not None and now.tables.keys() != branch.tables.keys():
-                    branch = now  # a run has begun another table before the branch was closed
-                    continue
+                if now is not None and now.tables != branch.tables:
+                    continue  # a run has begun in another table before the branch was closed
+                leave_unchanged(tables, records, branch, status)
                 published = publish(catalog, moves, one_by_one=one_by_one, known=present)
                 break
             except ConcurrencyConflictError:
@@ -136,7 +138,6 @@ def publish_branch(
                     raise
                 time.sleep(delay(number))  # main has moved again: in other rows, or the next attempt names the table
         op.set(tables=len(moves))
-        _leave_unchanged(tables, branch, status)
         return BranchPublication(branch.name, tuple(_published(move, published[move.identifier]) for move in moves))
 
 
@@ -167,13 +168,6 @@ def _checked(branch: LakeBranch, loaded: Mapping[TableIdentifier, Table | None])
             f"remove it with floe branches discard {branch.name}"
         )
     return status
-
-
-def _leave_unchanged(tables: Tables, branch: LakeBranch, status: BranchStatus) -> None:
-    """Remove the branch from tables in which it has no commit."""
-    for one in status.tables:
-        if one.state is TableState.UNCHANGED:
-            tables.abandon_branch(TableIdentifier.from_string(one.table), StagingBranch.of_lake(branch.name))
 
 
 def _published(move: HeadMove, table: Table) -> PublishedTable:

@@ -9,6 +9,8 @@ from pyiceberg.table import Table
 from floe_core.identifiers import TableIdentifier
 from floe_core.observability import operation
 from floe_iceberg import backoff
+from floe_iceberg.branches.status import BranchStatus, TableState
+from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.errors import translated
 from floe_iceberg.files import Neighbours
 from floe_iceberg.files.ownership import Homes
@@ -17,19 +19,35 @@ from floe_iceberg.maintenance import delete_own, foreign_files
 from floe_iceberg.snapshots import LakeBranch, StagingBranch, refs
 from floe_iceberg.transactions import branch_start, is_only_of
 
-__all__ = ["Tables", "remove_from"]
+__all__ = ["Leaving", "Tables", "leave_unchanged", "remove_from"]
 
 
-class Tables(Protocol):
+class Leaving(Protocol):
+    """The part of a manager that removes a branch without commits."""
+
+    def abandon_branch(self, identifier: TableIdentifier, staging: StagingBranch, *, at: int | None = None) -> bool: ...
+
+
+class Tables(Leaving, Protocol):
     """The part of a manager that removes branches."""
 
     def find_table(self, identifier: TableIdentifier) -> Table | None: ...
 
-    def abandon_branch(self, identifier: TableIdentifier, staging: StagingBranch) -> bool: ...
-
     def neighbours(self) -> Neighbours: ...
 
     def homes(self) -> Homes: ...
+
+
+def leave_unchanged(tables: Leaving, records: BranchRecords, branch: LakeBranch, status: BranchStatus) -> None:
+    """Remove a branch from the tables in which it has no commit; a conflict if a run has written to one since.
+
+    A run that has begun in one of them, and did not commit yet, fails: its rows would be lost with the branch.
+    """
+    unchanged = [one for one in status.tables if one.state is TableState.UNCHANGED]
+    names = [TableIdentifier.from_string(one.table) for one in unchanged]
+    for name, one in zip(names, unchanged, strict=True):
+        tables.abandon_branch(name, StagingBranch.of_lake(branch.name), at=one.head)
+    records.remove_tables(branch.name, names)
 
 
 def remove_from(tables: Tables, identifier: TableIdentifier, branch: LakeBranch) -> int:

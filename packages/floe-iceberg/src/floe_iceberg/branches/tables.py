@@ -21,7 +21,7 @@ from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.schema import refuse_early_columns
 from floe_iceberg.snapshots import BranchedTable, LakeBranch, StagingBranch, refuse_on_branch
-from floe_iceberg.transactions import NewTable
+from floe_iceberg.transactions import NewTable, branch_start
 from floe_iceberg.writing import Target, WriteRequest
 
 __all__ = ["BranchedTables"]
@@ -46,7 +46,7 @@ class BranchedTables(Protocol):
         self, identifier: TableName, staging: StagingBranch, new: NewTable, *, max_age: timedelta | None
     ) -> Table: ...
 
-    def abandon_branch(self, identifier: TableName, staging: StagingBranch) -> bool: ...
+    def abandon_branch(self, identifier: TableName, staging: StagingBranch, *, at: int | None = None) -> bool: ...
 
     def on_main(self) -> Self:
         """The same manager, without a branch of the lake."""
@@ -173,6 +173,13 @@ class BranchedTables(Protocol):
         except ConfigurationError:
             self.abandon_branch(identifier, staging)  # the branch of the lake is gone
             raise
+        now = records.find(branch.name)
+        if now is None or now.closed:  # by a publication that did not find the branch in this table yet
+            head = opened.metadata.refs[branch.name].snapshot_id
+            if branch_start(opened, branch.name) == head:  # otherwise another step has written to it
+                self.abandon_branch(identifier, staging, at=head)
+                records.remove_tables(branch.name, [identifier])
+            _refuse_closed(now or replace(recorded, closed=True))
         return opened
 
 

@@ -13,7 +13,7 @@ from floe_core.errors import ConcurrencyConflictError, ConfigurationError, FloeE
 from floe_core.identifiers import TableIdentifier
 from floe_core.observability import operation, warn
 from floe_iceberg.branches.removal import Tables as Removing
-from floe_iceberg.branches.removal import remove_from
+from floe_iceberg.branches.removal import leave_unchanged, remove_from
 from floe_iceberg.branches.status import BranchStatus, TableState, status_of, tables_of
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.snapshots import LakeBranch, Pin, now_ms, unpublished_by
@@ -87,7 +87,9 @@ def update_branch(
         for name in again:
             remove_from(tables, name, branch)
         records.remove_tables(branch.name, again)
-        own = [name for name in branch.tables if name not in again]
+        leave_unchanged(tables, records, branch, status)
+        kept = (TableState.READY, TableState.BEHIND)
+        own = [TableIdentifier.from_string(one.table) for one in status.tables if one.state in kept]
         records.pin(branch.name, _repinned(tables, branch, own), now_ms())
         return status
 

@@ -198,7 +198,7 @@ class TableTransactions(Protocol):
         """
         return replay(self, identifier_of(identifier), branch, mode=mode, within=within)
 
-    def abandon_branch(self: _Manager, identifier: TableName, staging: StagingBranch) -> bool:
+    def abandon_branch(self: _Manager, identifier: TableName, staging: StagingBranch, *, at: int | None = None) -> bool:
         """Remove a staging branch, and drop the table if it was created for it and has nothing else.
 
         Returns whether there was anything to remove.
@@ -206,8 +206,10 @@ class TableTransactions(Protocol):
         Args:
             identifier: The table.
             staging: The branch.
+            at: The snapshot that the branch must be at; a conflict if another process has written to it. By default
+                any.
         """
-        return abandon(self, identifier_of(identifier), staging)
+        return abandon(self, identifier_of(identifier), staging, at=at)
 
     def plan_undo(
         self: _Undoing,

@@ -118,20 +118,36 @@ def _begin_history(table: Table, identifier: TableIdentifier) -> Table:
         return transaction.commit_transaction()
 
 
-def abandon(tables: Tables, identifier: TableIdentifier, staging: StagingBranch) -> bool:
+def abandon(tables: Tables, identifier: TableIdentifier, staging: StagingBranch, *, at: int | None = None) -> bool:
     """Remove a staging branch; drop the table if it was created for it and nobody else has touched it.
 
     Returns whether there was anything to remove.
+
+    Args:
+        tables: The manager of the table.
+        identifier: The table.
+        staging: The branch.
+        at: The snapshot that the branch must be at; a conflict if another process has written to it. By default any.
     """
     table = tables.find_table(identifier)
     if table is None:
         return False
+    ref = table.metadata.refs.get(staging.name)
+    if at is not None and ref is not None and ref.snapshot_id != at:
+        raise ConcurrencyConflictError(
+            f"another process has written to branch {staging.name!r} of '{identifier}' in the meantime; the branch "
+            f"stays as it is"
+        )
     created = is_only_of(table, staging)
     with operation("iceberg.abandon_branch", table=str(identifier), branch=staging.name, dropped=created):
         if created:
             tables.drop_table(identifier, purge=True, expected_metadata=table.metadata_location)
         elif refs.is_branch(table, staging.name):
-            tables.remove_branch(identifier, staging.name)
+            if at is None:
+                tables.remove_branch(identifier, staging.name)
+            else:
+                with translated("remove_branch", identifier):
+                    refs.discard(table, staging.name, since=at)
         else:
             return False
     return True
