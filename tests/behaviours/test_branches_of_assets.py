@@ -646,3 +646,15 @@ def test_a_table_that_a_run_begins_while_the_branch_is_being_closed_is_published
         patch.setattr(BranchRecords, "begin_publication", begin)
         shop.main.branches.publish(TRIAL)
     assert (shop.numbers("b.orders"), shop.numbers("b.stores")) == ([2], [3])
+
+
+def test_a_branch_does_not_change_which_asset_a_table_of_main_belongs_to(shop: Shop) -> None:
+    place = {**OVERWRITE, "floe/namespace": "b", "floe/table": "totals"}
+    taking = {**place, "floe/take_over": True}
+    shop.good(whole("first", 1, metadata=place))
+    shop.main.tables.write_data("b.orders", pa.table({"n": [1]}), mode="append")
+    shop.good(whole("second", 2, metadata=taking), whole("orders", 2), whole("new", 2), branch=TRIAL)
+    assert "floe.asset" not in shop.main.tables.load_table("b.orders").properties
+    assert shop.main.tables.load_table("b.new").properties["floe.asset"] == "b/new"
+    shop.good(whole("first", 3, metadata=place))
+    assert (shop.numbers("b.totals"), shop.numbers("b.totals", TRIAL)) == ([3], [2])

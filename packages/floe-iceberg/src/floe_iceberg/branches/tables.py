@@ -20,7 +20,7 @@ from floe_core.observability import warn
 from floe_iceberg.arguments import TableName, identifier_of
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.schema import refuse_early_columns
-from floe_iceberg.snapshots import BranchedTable, LakeBranch, StagingBranch, refuse_on_branch
+from floe_iceberg.snapshots import BranchedTable, LakeBranch, StagingBranch, refuse_on_branch, unpublished_by
 from floe_iceberg.transactions import NewTable, branch_start
 from floe_iceberg.writing import Target, WriteRequest
 
@@ -99,7 +99,9 @@ class BranchedTables(Protocol):
                 f"{branch.name!r}; leave one of them out. Nothing was written"
             )
         table = self._opened(branch, request, schema_for, target)
-        return replace(request, branch=branch.name), Target(table)
+        # The properties of a table are main's too: the owner of a published table changes on main only.
+        marks = request.marks if unpublished_by(table.properties) is not None else {}
+        return replace(request, branch=branch.name, marks=marks), Target(table)
 
     def _opened(
         self,
