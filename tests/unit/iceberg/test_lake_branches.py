@@ -213,6 +213,20 @@ def test_an_asset_that_appended_the_same_partition_on_both_sides_is_a_conflict(
     assert "was written to main too for 2026-01-01" in str(main.branches.show("trial").problems)
 
 
+def test_a_range_of_partitions_that_both_sides_appended_is_a_conflict(main: Lake, at: Callable[[str], Lake]) -> None:
+    def append(lake: Lake, label: str, *days: int) -> None:
+        properties = {"floe.asset": "bronze/orders", "floe.partition": label}
+        lake.tables.write_data(ORDERS, rows(*days), mode="append", snapshot_properties=properties)
+
+    append(at("span"), "2026-01-05...2026-01-07 (3)", 4, 5, 6)
+    append(at("day"), "2026-01-05", 4)
+    append(main, "2026-01-06", 5)
+    assert state_of(main, "span") is TableState.CONFLICT
+    assert state_of(main, "day") is TableState.BEHIND
+    append(main, "2026-01-03...2026-01-05 (3)", 2, 3, 4)
+    assert "written to main too for 2026-01-03...2026-01-05 (3)" in str(main.branches.show("day").problems)
+
+
 def test_an_update_begins_conflicting_tables_again_only_when_asked(main: Lake, at: Callable[[str], Lake]) -> None:
     trial = at("trial")
     trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))

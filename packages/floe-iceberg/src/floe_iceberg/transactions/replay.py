@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -145,7 +145,7 @@ def plan_replay(
     commits = tuple((snapshot, changes_of(snapshot, table.io)) for snapshot in written)
     conflict = _other_layout(table, commits)
     if conflict is None and mode is None:
-        conflict = _twice(table, start, [snapshot for snapshot, _ in commits])
+        conflict = _twice(table, start, commits)
     if conflict is None:
         replaced = _replaced(table, commits) if mode is None else _as_told(table, commits, mode, within)
         if replaced != AlwaysFalse() and _has_changed(table, start, head, replaced):
@@ -186,28 +186,30 @@ def _other_layout(table: Table, commits: Commits) -> str | None:
     return None
 
 
-def _twice(table: Table, start: int, written: Sequence[Snapshot]) -> str | None:
+def _twice(table: Table, start: int, commits: Commits) -> str | None:
     """Why main would have rows twice with these commits: what they were made from, or wrote, is in it by now."""
     since = itertools.takewhile(
         lambda snapshot: snapshot.snapshot_id != start, ancestors_of(table.current_snapshot(), table.metadata)
     )
-    there = {_write_of(snapshot) for snapshot in since}
+    there = [summary_of(snapshot) for snapshot in since]
     own = ".".join(table.name())
-    for snapshot in written:
+    for snapshot, change in commits:
         summary = summary_of(snapshot)
         if FOLLOWED in summary:
             return f"{summary.get(ASSET, 'a write')} has read new rows of {summary[FOLLOWED]}, as main may have"
         if own in inputs_of(summary):
             return f"{summary.get(ASSET, 'a write')} was made from the table itself"
-        if _write_of(snapshot) in there and ASSET in summary:
-            label = f" for {summary[PARTITION]}" if summary.get(PARTITION) else ""
-            return f"{summary[ASSET]} was written to main too{label}"
+        labels = [one.get(PARTITION, "") for one in there if ASSET in summary and one.get(ASSET) == summary[ASSET]]
+        adds = _slice_of(snapshot, change) is None
+        for label in labels:
+            if label == summary.get(PARTITION, "") or (adds and _is_range(label, summary.get(PARTITION, ""))):
+                return f"{summary[ASSET]} was written to main too{f' for {label}' if label else ''}"
     return None
 
 
-def _write_of(snapshot: Snapshot) -> tuple[str, str]:
-    summary = summary_of(snapshot)
-    return summary.get(ASSET, ""), summary.get(PARTITION, "")
+def _is_range(*labels: str) -> bool:
+    """Does one of these stand for several partitions? Which ones, only the definition of the asset tells."""
+    return any("..." in label for label in labels)
 
 
 def _as_told(table: Table, commits: Commits, mode: WriteMode, within: TableSlice | None) -> BooleanExpression:
