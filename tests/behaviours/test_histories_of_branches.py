@@ -194,6 +194,30 @@ def test_a_branch_whose_history_is_on_another_machine_is_recorded_by_its_snapsho
     assert shop.missing() == []
 
 
+def test_runs_of_a_branch_on_several_machines_are_all_recorded(shop: Shop, say: Callable[..., None]) -> None:
+    trial = shop.at("trial")
+    trial.run("b/orders", partitions=DAYS[1:3])
+    homes.remove_home(shop.artifacts.on_branch("trial"))
+    say(N="2")
+    trial.run("b/orders", partitions=DAYS[2:4])
+    shop.branches.publish("trial")
+    assert sorted(map(str, shop.partitions()[2:])) == DAYS[1:], "each partition once"
+    assert shop.missing() == []
+
+
+def test_rows_in_quarantine_are_no_materialization_of_the_asset(shop: Shop, say: Callable[..., None]) -> None:
+    moving = "[checks.of(orders, checks.value_range('n', min=0, quarantine=True))]"
+    text = DEFINITIONS.replace("asset_checks=[positive]", f"asset_checks={moving}")
+    text = text.replace("import create_definitions", "import checks, create_definitions")
+    (shop.artifacts.root / "definitions.py").write_text(text, encoding="utf-8")
+    say(N="-1")
+    shop.at("trial").run("b/orders", partitions=[DAYS[2]])
+    (orders, quarantine) = shop.branches.publish("trial").tables
+    assert quarantine.table == "b.orders_quarantine"
+    assert shop.made()[2:] == [(DAYS[2], "main", str(orders.snapshot_id))]
+    assert shop.missing() == [DAYS[3]]
+
+
 @pytest.mark.full
 def test_a_partition_that_was_written_twice_on_the_branch_is_recorded_once(
     shop: Shop, say: Callable[..., None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -72,18 +73,16 @@ def _materializations(
 ) -> Iterator[AssetMaterialization]:
     """The latest materialization of each partition, the oldest first."""
     writes = {write.write_id: write for write in table.writes if write.asset == asset}
-    latest: dict[str | None, AssetMaterialization] = {}
+    recorded: dict[str, dict[str | None, AssetMaterialization]] = defaultdict(dict)
     for event in () if own is None else _events(own, AssetKey.from_user_string(asset), set(writes)):
-        latest.setdefault(event.partition, event)
-    if latest:
-        yield from (_as_published(event, writes, branch) for event in reversed(latest.values()))
-        return
-    by_partition: dict[str | None, AssetMaterialization] = {}
-    for write in writes.values():
-        for event in _by_snapshot(artifacts, table, write, branch):
-            by_partition.pop(event.partition, None)  # the place of its latest write
-            by_partition[event.partition] = event
-    yield from by_partition.values()
+        recorded[_text(event, _WRITE_ID)].setdefault(event.partition, event)
+    latest: dict[str | None, AssetMaterialization] = {}
+    for write_id, write in writes.items():
+        known = [_as_published(event, write, branch) for event in reversed(recorded[write_id].values())]
+        for made in known or _by_snapshot(artifacts, table, write, branch):
+            latest.pop(made.partition, None)  # the place of its latest write
+            latest[made.partition] = made
+    yield from latest.values()
 
 
 def _events(instance: DagsterInstance, asset: AssetKey, write_ids: Collection[str]) -> Iterator[AssetMaterialization]:
@@ -100,8 +99,8 @@ def _events(instance: DagsterInstance, asset: AssetKey, write_ids: Collection[st
         cursor = page.cursor
 
 
-def _as_published(event: AssetMaterialization, writes: dict[str, PublishedWrite], branch: str) -> AssetMaterialization:
-    snapshot_id = str(writes[_text(event, _WRITE_ID)].snapshot_id)
+def _as_published(event: AssetMaterialization, write: PublishedWrite, branch: str) -> AssetMaterialization:
+    snapshot_id = str(write.snapshot_id)
     metadata = {
         **event.metadata,
         _BRANCH: MetadataValue.text(MAIN),
@@ -117,7 +116,7 @@ def _as_published(event: AssetMaterialization, writes: dict[str, PublishedWrite]
 def _by_snapshot(
     artifacts: CompiledArtifacts, table: PublishedTable, write: PublishedWrite, branch: str
 ) -> Iterator[AssetMaterialization]:
-    """What a snapshot says of its write, if the history of the branch is on another machine."""
+    """What a snapshot says of its write, if it was recorded on another machine."""
     key, snapshot_id = AssetKey.from_user_string(write.asset), str(write.snapshot_id)
     metadata = {
         "dagster/table_name": MetadataValue.text(table.table),
