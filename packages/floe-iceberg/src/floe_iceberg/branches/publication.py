@@ -22,6 +22,7 @@ from floe_iceberg.branches.status import BranchStatus, TableState, status_of, ta
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.snapshots import (
     ASSET,
+    MOVED_FROM,
     PARTITION,
     RUN_ID,
     WRITE_ID,
@@ -42,7 +43,7 @@ class PublishedWrite:
     """A commit of the branch that is in main now.
 
     Attributes:
-        asset: The asset that wrote it; empty for a write of another program.
+        asset: The asset that wrote it; empty for a write of another program, and for rows moved to a quarantine table.
         partitions: Its partitions; empty if it has none.
         run_id: The run that wrote it on the branch.
         write_id: Its identity.
@@ -192,7 +193,7 @@ def _between(table: Table, start: int | None, head: int) -> Iterator[Snapshot]:
 def _write(snapshot: Snapshot) -> PublishedWrite:
     summary = summary_of(snapshot)
     return PublishedWrite(
-        asset=summary.get(ASSET, ""),
+        asset="" if MOVED_FROM in summary else summary.get(ASSET, ""),
         partitions=summary.get(PARTITION, ""),
         run_id=summary.get(RUN_ID, ""),
         write_id=summary.get(WRITE_ID, ""),

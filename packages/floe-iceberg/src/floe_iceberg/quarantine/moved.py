@@ -18,8 +18,8 @@ from floe_core.identifiers import TableIdentifier
 from floe_iceberg.checks import CheckOutcome
 from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.quarantine.division import FAILED_CHECKS
-from floe_iceberg.quarantine.target import COUNTS, FROM, MARKS, WRITE
-from floe_iceberg.snapshots import ancestors_of, summary_of
+from floe_iceberg.quarantine.target import COUNTS, MARKS, WRITE
+from floe_iceberg.snapshots import MOVED_FROM, ancestors_of, summary_of
 
 __all__ = ["MovedRows", "moved_rows", "with_moved_rows"]
 
@@ -61,7 +61,7 @@ def moved_rows(
         return MovedRows(quarantine)
     newest: dict[str, Snapshot] = {}
     for snapshot in _of_run(table, branch, is_published=write_id is not None):
-        source = summary_of(snapshot).get(FROM)
+        source = summary_of(snapshot).get(MOVED_FROM)
         if source is not None and write_id in (None, source):
             newest.setdefault(source, snapshot)  # an earlier attempt of the same write was replaced
     rows, checks = 0, Counter[str]()

@@ -25,11 +25,11 @@ from floe_iceberg.manager import IcebergTableManager
 from floe_iceberg.partitioning.specs import transforms_of
 from floe_iceberg.quarantine.division import FAILED_CHECKS
 from floe_iceberg.schema import with_optional_columns
-from floe_iceberg.snapshots import DATA_ROWS, FOLLOWED, UPSERTS, WRITE_ID, StagingBranch, unpublished_by
+from floe_iceberg.snapshots import DATA_ROWS, FOLLOWED, MOVED_FROM, UPSERTS, WRITE_ID, StagingBranch, unpublished_by
 from floe_iceberg.transactions import NewTable
 from floe_iceberg.writing import ArrowSource, WriteRequest
 
-__all__ = ["COUNTS", "FROM", "MARKS", "WRITE", "Quarantine", "check_target", "marks_of", "move_request", "open_target"]
+__all__ = ["COUNTS", "MARKS", "WRITE", "Quarantine", "check_target", "marks_of", "move_request", "open_target"]
 
 _RUN, _PARTITION, WRITE, _TIME = "floe_run_id", "floe_partition", "floe_write_id", "floe_quarantined_at"
 # The columns that say where a row comes from.
@@ -44,8 +44,8 @@ _OWN = {
 }
 # The property of a quarantine table that names the table whose rows it takes.
 OF = "floe.quarantine-of"
-# In the summary of a snapshot that moved rows: the write of the table that they were taken from, and their numbers.
-FROM, COUNTS = "floe.quarantined-from", "floe.quarantined"
+# In the summary of a snapshot that moved rows: their numbers.
+COUNTS = "floe.quarantined"
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def move_request(
         return None
     write_id = uuid.uuid4().hex
     kept = {key: value for key, value in request.summary.items() if key not in (FOLLOWED, UPSERTS, DATA_ROWS)}
-    found = {FROM: request.write_id, COUNTS: json.dumps({"rows": rows, "checks": dict(counts)})}
+    found = {MOVED_FROM: request.write_id, COUNTS: json.dumps({"rows": rows, "checks": dict(counts)})}
     moves = replace(
         request,
         identifier=quarantine.table,

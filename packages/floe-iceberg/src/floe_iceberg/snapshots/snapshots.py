@@ -21,6 +21,7 @@ __all__ = [
     "FOLLOWED",
     "INPUTS",
     "MODE",
+    "MOVED_FROM",
     "PARTITION",
     "RUN_ID",
     "SLICE",
@@ -58,6 +59,8 @@ SLICE = "floe.slice"
 UNDOES = "floe.undoes"
 # The number of rows in the data of a write, if its snapshot also contains rewritten rows.
 DATA_ROWS = "floe.data-records"
+# Said by a write to a quarantine table: the write of the table that its rows were taken from.
+MOVED_FROM = "floe.quarantined-from"
 _VERSION = "floe.version"
 # Keys of a summary that are reserved by Iceberg or Floe.
 _TAKEN = re.compile(
