@@ -20,7 +20,7 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import AddColumn, Lake
+from floe_iceberg import AddColumn, DropColumn, Lake
 from floe_iceberg.branches import TableState
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.maintenance.pins import keep_pinned
@@ -365,6 +365,18 @@ def test_changed_columns_and_partitions_of_main_stop_the_publication(main: Lake,
     main.tables.write_data(ORDERS, rows(5), mode="append")
     assert state_of(main, "trial") is TableState.CONFLICT
     assert "partitioning" in str(main.branches.show("trial").problems)
+
+
+def test_columns_that_main_changes_without_a_commit_stop_the_publication_too(
+    main: Lake, at: Callable[[str], Lake]
+) -> None:
+    at("trial").tables.write_data(ORDERS, rows(5, note="v2"), mode="append")
+    main.tables.evolve_schema(ORDERS, DropColumn("note"), allow_incompatible_changes=True)
+    main.tables.evolve_schema(ORDERS, AddColumn("note", pa.string()))
+    with pytest.raises(ConcurrencyConflictError, match=r"another writer changed the columns.*--restart"):
+        main.branches.publish("trial")
+    main.branches.update("trial", restart=True)
+    assert at("trial").tables.scan(ORDERS).count() == 3
 
 
 def test_main_cannot_be_changed_through_a_branch(main: Lake, at: Callable[[str], Lake]) -> None:

@@ -140,8 +140,10 @@ def plan_replay(
     if start is None:
         return Replay((), True, f"branch {branch!r} was removed, or main was rolled back to before it began")
     head = head_of(table.metadata)
-    if head is None or not written or head == start:
+    if head is None or not written:
         return Replay((), False, None)
+    if head == start:  # what a publication asks for, too
+        return Replay((), False, None if _has_columns_of(table, written[-1]) else "another writer changed the columns")
     commits = tuple((snapshot, changes_of(snapshot, table.io)) for snapshot in written)
     conflict = _other_layout(table, commits)
     if conflict is None and mode is None:
@@ -176,14 +178,18 @@ def _other_layout(table: Table, commits: Commits) -> str | None:
     """Files whose columns or partitions are not those of the table any more, and delete files, cannot be repeated."""
     if any(change.deletes for _, change in commits):
         return "the branch deleted rows by delete files, which belong to the files of their time"
-    schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
     for snapshot, change in commits:
-        staged = schemas.get(snapshot.schema_id) if snapshot.schema_id is not None else None
-        if staged is not None and not fits_schema(staged, table.schema()):
+        if not _has_columns_of(table, snapshot):
             return "another writer changed the columns"
         if {file.spec_id for file in change.added.values()} - {table.spec().spec_id}:
             return "another writer changed the partitioning"
     return None
+
+
+def _has_columns_of(table: Table, snapshot: Snapshot) -> bool:
+    """Does the table still have the columns that the snapshot was written with?"""
+    written = next((one for one in table.metadata.schemas if one.schema_id == snapshot.schema_id), None)
+    return written is None or fits_schema(written, table.schema())
 
 
 def _twice(table: Table, start: int, commits: Commits) -> str | None:
