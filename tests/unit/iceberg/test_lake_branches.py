@@ -451,6 +451,21 @@ def test_a_publication_whose_process_ended_before_it_was_recorded_is_recorded_on
     assert list(main.branches.list()) == []
 
 
+def test_what_is_published_and_not_recorded_yet_is_not_discarded(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("trial").tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+
+    def killed(_publication: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        main.branches.publish("trial", record=killed)
+    with pytest.raises(ConcurrencyConflictError, match="floe branches publish trial"):
+        main.branches.discard("trial")
+    assert main.branches.discard_unused(datetime.now(timezone.utc) + timedelta(days=99)) == []
+    main.branches.publish("trial")
+    assert list(main.branches.list()) == []
+
+
 def test_a_process_that_ended_while_it_began_a_table_does_not_stop_the_branch(
     main: Lake, at: Callable[[str], Lake]
 ) -> None:

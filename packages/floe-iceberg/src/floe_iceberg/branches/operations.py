@@ -14,7 +14,7 @@ from typing_extensions import Self
 from floe_core.errors import ConcurrencyConflictError, ConfigurationError
 from floe_core.identifiers import TableIdentifier, check_branch_name
 from floe_core.notebooks import Listing
-from floe_core.observability import operation
+from floe_core.observability import operation, warn
 from floe_iceberg.branches.publication import BranchPublication, publish_branch, unfinished
 from floe_iceberg.branches.publication import Tables as Publishing
 from floe_iceberg.branches.removal import remove_from
@@ -148,11 +148,7 @@ class Branches:
         """
         branch = self._load(name)
         if branch.closed:
-            if self._unfinished(name) is not None:
-                raise ConcurrencyConflictError(
-                    f"branch {name!r} is published, and the process that did it has not removed it yet; nothing was "
-                    f"changed. If that process has ended: floe branches publish {name}"
-                )
+            self._refuse_published(name)
             self._records.end_publication(name)
         update_branch(self._tables, self._catalog, self._records, branch, restart=restart)
         return self.show(name)
@@ -183,6 +179,14 @@ class Branches:
         self._records.remove(name)
         return published
 
+    def _refuse_published(self, name: str) -> None:
+        """Refuse to lose what the process that has published a branch did not record yet."""
+        if self._unfinished(name) is not None:
+            raise ConcurrencyConflictError(
+                f"branch {name!r} is published, and the process that did it has not removed it yet; nothing was "
+                f"changed. If that process has ended: floe branches publish {name}"
+            )
+
     def _unfinished(self, name: str) -> BranchPublication | None:
         return unfinished(self._catalog, self._records, name)
 
@@ -207,6 +211,8 @@ class Branches:
             The number of files that were deleted, without those of dropped tables.
         """
         branch = self._load(name)
+        if branch.closed:
+            self._refuse_published(name)
         with operation("iceberg.discard_branch", branch=name) as op:
             deleted = sum(remove_from(self._tables, identifier, branch) for identifier in branch.tables)
             self._records.remove(name)
@@ -220,9 +226,15 @@ class Branches:
             now: The time.
         """
         unused = [branch.name for branch in self._records.every() if self._status(branch, {}).expires_at < now]
-        for name in unused:
+        return [name for name in unused if self._discarded(name)]
+
+    def _discarded(self, name: str) -> bool:
+        try:
             self.discard(name)
-        return unused
+        except ConcurrencyConflictError as exc:
+            warn("a branch of the lake that was not used for long enough is kept", branch=name, reason=str(exc))
+            return False
+        return True
 
     def _status(self, branch: LakeBranch, tables: dict[TableIdentifier, Table | None] | None = None) -> BranchStatus:
         return status_of(branch, tables_of(self._catalog, branch) if tables is None else tables, self._keep)
