@@ -382,6 +382,7 @@ def test_columns_that_main_changes_without_a_commit_stop_the_publication_too(
 def test_main_cannot_be_changed_through_a_branch(main: Lake, at: Callable[[str], Lake]) -> None:
     tables = at("trial").tables
     changes: list[Callable[[], object]] = [
+        lambda: tables.create_table("bronze.new", pa.schema({"id": pa.int64()})),
         lambda: tables.drop_table(ORDERS),
         lambda: tables.rename_table(ORDERS, "bronze.other"),
         lambda: tables.evolve_schema(ORDERS, AddColumn("city", pa.string())),
@@ -521,7 +522,7 @@ def test_an_incompatible_write_changes_nothing(main: Lake, at: Callable[[str], L
 
 def test_a_table_is_inspected_as_the_branch_shows_it(main: Lake, at: Callable[[str], Lake]) -> None:
     trial = at("trial")
-    written = trial.tables.write_data(ORDERS, rows(5, note="v2"), mode="append")
+    written = trial.tables.write_data(ORDERS, rows(5, note="v2"), mode="append", write_id="w1")
     main.tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
     trial.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")
     tables = trial.tables
@@ -530,6 +531,11 @@ def test_a_table_is_inspected_as_the_branch_shows_it(main: Lake, at: Callable[[s
     assert {name: main.tables.summarize(name).rows for name in (ORDERS, STORES)} == {ORDERS: 3, STORES: 2}
     assert len(tables.list_partitions(ORDERS)) == 4
     assert len(tables.list_files(ORDERS).files) == 4
+    assert len(tables.inspect(ORDERS).files()) == 4
+    assert tables.find_write(ORDERS, "w1") == written
+    assert main.tables.find_write(ORDERS, "w1") is None
+    tables.create_tag(ORDERS, "july")
+    assert main.tables.find_snapshot(ORDERS, "july") == written
 
 
 def begun(lake: Lake, main: Lake, table: str = ORDERS) -> None:

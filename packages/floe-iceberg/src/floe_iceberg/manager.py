@@ -323,6 +323,7 @@ class IcebergTableManager(TableInspection, TableTransactions, BranchedTables, Ph
             if_not_exists: Return an existing table instead of raising TableAlreadyExistsError.
         """
         identifier = identifier_of(identifier)
+        self.refuse_on_branch("create a table without rows")
         fields = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
         problems = name_problems(fields, "the schema")
         if problems:
@@ -813,7 +814,7 @@ class IcebergTableManager(TableInspection, TableTransactions, BranchedTables, Ph
     def inspect(self, identifier: TableName) -> InspectTable:
         """Files, partitions, manifests, refs and history of a table as Arrow: `inspect(table).files()`."""
         identifier = identifier_of(identifier)
-        return self.load_table(identifier).inspect
+        return self.as_shown(self.load_table(identifier), identifier).inspect
 
     def find_write(self, identifier: TableName, write_id: str, *, branch: str = "main") -> SnapshotInfo | None:
         """Find the snapshot that a write committed; None if the write did not commit, or the table does not exist.
@@ -824,6 +825,8 @@ class IcebergTableManager(TableInspection, TableTransactions, BranchedTables, Ph
             branch: The branch whose history is searched.
         """
         table = self.find_table(identifier_of(identifier))
+        if branch == MAIN_BRANCH and self.at_branch is not None and table is not None and self.at_branch.has(table):
+            branch = self.at_branch.name
         return next(iter(find_writes(table, write_id, branch=branch)), None) if table is not None else None
 
     def _is_placed_by_catalog(self, identifier: TableIdentifier) -> bool:
@@ -906,7 +909,8 @@ class IcebergTableManager(TableInspection, TableTransactions, BranchedTables, Ph
         identifier = identifier_of(identifier)
 
         def create(table: Table) -> None:
-            refs.create_ref(table, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
+            shown = table if snapshot_id is not None else self.as_shown(table, identifier)
+            refs.create_ref(shown, identifier, tag, SnapshotRefType.TAG, snapshot_id=snapshot_id, max_age=max_ref_age)
 
         self._change("create_tag", identifier, create, ref=tag)
 

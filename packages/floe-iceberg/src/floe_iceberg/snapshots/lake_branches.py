@@ -110,7 +110,10 @@ class LakeBranch:
             return pin
         mark = unpublished_by(table.properties)
         if mark is not None and lake_branch_of(mark) != self.name:
-            raise TableNotFoundError(f"'{identifier}' is not published yet, and branch {self.name!r} has no rows of it")
+            raise TableNotFoundError(
+                f"'{identifier}' is not published yet, and branch {self.name!r} has no rows of it: publish or discard "
+                f"what created it ({lake_branch_of(mark) or mark}) first"
+            )
         raise TableNotFoundError(
             f"'{identifier}' was created on main after branch {self.name!r} was pinned "
             f"({self.pinned_at:%Y-%m-%d %H:%M:%S} UTC). To read main as it is now: floe branches update {self.name}"
