@@ -23,6 +23,7 @@ from floe_core.identifiers import TableIdentifier
 from floe_iceberg import AddColumn, DropColumn, Lake
 from floe_iceberg.branches import TableState
 from floe_iceberg.catalogs import BranchRecords
+from floe_iceberg.maintenance import expiring, held_by_cursor, to_ms
 from floe_iceberg.maintenance.pins import keep_pinned
 from floe_iceberg.snapshots import StagingBranch
 from floe_iceberg.transactions import NewTable, publish
@@ -406,6 +407,42 @@ def test_expiry_keeps_what_a_branch_reads_until_it_is_gone(main: Lake, at: Calla
     main.branches.discard("trial")
     keep_pinned(main.tables, identifier, main.tables.lake_branches())
     assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+
+
+def expired(main: Lake, table: str, days: int = 30) -> int:
+    """Expire what a policy of seven days and ten snapshots does not keep then; returns how many."""
+    keep_pinned(main.tables, TableIdentifier.from_string(table), main.tables.lake_branches())
+    loaded, day_ms = main.tables.load_table(table), 86_400_000
+    now = to_ms(datetime.now(timezone.utc)) + days * day_ms
+    _tag, held_ms = held_by_cursor(loaded.metadata) or ("", now)
+    going = expiring(loaded.metadata, older_than_ms=min(now - 7 * day_ms, held_ms), keep_last=10, now_ms=now)
+    loaded.maintenance.expire_snapshots().by_ids(list(going.snapshots)).commit()
+    return len(going.snapshots)
+
+
+def test_expiry_keeps_what_the_publication_of_an_old_branch_compares(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    for number in range(12):
+        trial.tables.write_data(ORDERS, rows(10 + number), mode="append")
+        main.tables.write_data(ORDERS, rows(30 + number), mode="append")
+    trial.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")
+    assert expired(main, ORDERS) == 0
+    assert expired(main, TOTALS) == 0
+    main.branches.update("trial")
+    assert state_of(main, "trial") is TableState.READY
+    assert len(seen(at("trial"))) == 27
+    main.branches.discard("trial")
+    assert main.tables.find_table(TOTALS) is None
+    assert expired(main, ORDERS) > 0
+    assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
+
+
+def test_pins_stay_if_it_is_unknown_which_branches_there_are(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("trial")
+    main.tables.write_data(ORDERS, rows(3), mode="append")
+    for branches in (main.tables.lake_branches(), None):
+        keep_pinned(main.tables, TableIdentifier.from_string(ORDERS), branches)
+        assert "floe-pin-trial" in main.tables.load_table(ORDERS).metadata.refs
 
 
 def test_a_snapshot_that_expired_all_the_same_is_named_with_the_way_on(main: Lake, at: Callable[[str], Lake]) -> None:

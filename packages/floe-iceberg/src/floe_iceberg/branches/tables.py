@@ -59,13 +59,13 @@ class BranchedTables(Protocol):
         """The branches of the lake, as the catalog records them."""
         return BranchRecords(self._catalog)
 
-    def lake_branches(self) -> list[LakeBranch]:
-        """The branches of the lake; none, with a warning, if this user may not list namespaces."""
+    def lake_branches(self) -> list[LakeBranch] | None:
+        """The branches of the lake; None, with a warning, if this user may not list namespaces."""
         try:
             return list(self.branch_records.every())
         except PermissionDeniedError as exc:
             warn("this user may not list namespaces, so that branches of the lake are not known", reason=str(exc))
-            return []
+            return None
 
     def as_shown(self, table: Table, identifier: TableName) -> Table:
         """The table as the branch of the lake shows it, for reading; on main the table itself.

@@ -20,6 +20,7 @@ from floe_core.formatting import counted, human_bytes
 from floe_iceberg.files.purge import is_shared
 from floe_iceberg.maintenance.leases import is_lease
 from floe_iceberg.maintenance.retention import Expiring, expiring, held_by_cursor, of_ms, to_ms
+from floe_iceberg.snapshots.lake_branches import PIN_PREFIX
 from floe_iceberg.snapshots.snapshots import ancestors_of
 from floe_iceberg.snapshots.timestamps import GRACE_MS, disorder, latest_ms
 
@@ -289,7 +290,16 @@ def findings(name: str, facts: TableFacts, policy: MaintenancePolicy) -> list[Fi
                 f"{maintain} expire",
             )
         )
-    if facts.held_by is not None:
+    if facts.held_by is not None and facts.held_by[0].startswith(PIN_PREFIX):
+        branch, since = facts.held_by[0].removeprefix(PIN_PREFIX), facts.held_by[1]
+        found.append(
+            Finding(
+                Light.YELLOW,
+                f"history since {since:%Y-%m-%d %H:%M} is kept for branch {branch!r} of the lake, which began then",
+                f"floe branches update {branch}, or publish or discard it",
+            )
+        )
+    elif facts.held_by is not None:
         tag, since = facts.held_by
         found.append(
             Finding(

@@ -37,8 +37,8 @@ class PhysicalMaintenance(Tables, Tagging, Protocol):
     artifacts: CompiledArtifacts | None = None
     at_branch: LakeBranch | None = None
 
-    def lake_branches(self) -> list[LakeBranch]:
-        """The branches of the lake."""
+    def lake_branches(self) -> list[LakeBranch] | None:
+        """The branches of the lake; None if this user may not list namespaces."""
 
     def expire_snapshots(
         self,

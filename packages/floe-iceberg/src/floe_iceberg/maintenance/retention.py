@@ -12,6 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from floe_core.errors import ConfigurationError
 from floe_core.formatting import counted
 from floe_core.identifiers import TableIdentifier
+from floe_iceberg.snapshots.lake_branches import PIN_PREFIX
 from floe_iceberg.snapshots.refs import CURSOR_PREFIX
 from floe_iceberg.snapshots.snapshots import ancestors_of
 
@@ -47,9 +48,15 @@ def held_by_cursor(metadata: TableMetadata) -> tuple[str, int] | None:
     """The consumer that is furthest behind: its tag, and the time from which on all snapshots are needed.
 
     The rows appended after the snapshot it consumed last are known by the snapshots that appended them. Writers' clocks
-    differ: none of these, whatever its timestamp, may expire before the consumer has caught up.
+    differ: none of these, whatever its timestamp, may expire before the consumer has caught up. A branch of the lake
+    that has written to the table is such a consumer: it needs the snapshots since it began.
     """
-    cursors = {ref.snapshot_id: name for name, ref in metadata.refs.items() if name.startswith(CURSOR_PREFIX)}
+    cursors = {
+        ref.snapshot_id: name
+        for name, ref in metadata.refs.items()
+        if name.startswith(CURSOR_PREFIX)
+        or (name.startswith(PIN_PREFIX) and name.removeprefix(PIN_PREFIX) in metadata.refs)
+    }
     earliest: int | None = None
     furthest: tuple[str, int] | None = None
     for snapshot in ancestors_of(metadata.current_snapshot(), metadata):

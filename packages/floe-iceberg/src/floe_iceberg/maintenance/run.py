@@ -136,7 +136,7 @@ class Maintenance:
         return self._lake.tables.neighbours()
 
     @cached_property
-    def _branches(self) -> Sequence[LakeBranch]:
+    def _branches(self) -> Sequence[LakeBranch] | None:
         return self._lake.tables.lake_branches()
 
     def discard_branches(self) -> Sequence[str]:

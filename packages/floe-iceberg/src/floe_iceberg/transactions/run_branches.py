@@ -18,7 +18,7 @@ from floe_core.observability import operation
 from floe_iceberg import backoff
 from floe_iceberg._pyiceberg.tables import SingleAttemptTransaction
 from floe_iceberg.errors import translated
-from floe_iceberg.snapshots import UNPUBLISHED, StagingBranch, now_ms, refs, summary_of, unpublished_by
+from floe_iceberg.snapshots import PIN_PREFIX, UNPUBLISHED, StagingBranch, now_ms, refs, summary_of, unpublished_by
 
 __all__ = ["CREATED_FOR", "NewTable", "abandon", "is_only_of", "open_branch"]
 
@@ -160,5 +160,5 @@ def is_only_of(table: Table, staging: StagingBranch) -> bool:
     return (
         is_new
         and unpublished_by(table.properties) == staging.mark
-        and table.metadata.refs.keys() <= {MAIN_BRANCH, staging.name}
+        and table.metadata.refs.keys() <= {MAIN_BRANCH, staging.name, f"{PIN_PREFIX}{staging.name}"}
     )
