@@ -345,6 +345,23 @@ def test_a_run_on_a_branch_that_was_discarded_or_published_is_refused(main: Lake
     assert main.tables.load_table(ORDERS).metadata.refs.keys() == {"main"}
 
 
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_branch_leaves_a_table_that_was_renamed_since(main: Lake, at: Callable[[str], Lake], restart: bool) -> None:
+    trial, other = at("trial"), "bronze.purchases"
+    trial.tables.write_data(ORDERS, rows(5, note="v2"), mode="append")
+    main.tables.rename_table(ORDERS, other)
+    main.tables.write_data(ORDERS, rows(9), mode="append")
+    assert state_of(main, "trial") is TableState.GONE
+    if restart:
+        main.branches.update("trial", restart=True)
+        assert seen(at("trial"), other) == V1
+        at("trial").tables.write_data(other, rows(6), mode="append")
+    main.branches.discard("trial")
+    for table in (ORDERS, other):
+        assert main.tables.load_table(table).metadata.refs.keys() == {"main"}
+    main.branches.create("trial")
+
+
 def test_a_dropped_table_stops_the_publication(main: Lake, at: Callable[[str], Lake]) -> None:
     trial = at("trial")
     trial.tables.write_data(ORDERS, rows(1, note="v2"), mode="overwrite", slice=day(1))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+from contextlib import suppress
 from typing import Protocol
 
 from pyiceberg.table import Table
 
+from floe_core.errors import FloeError
 from floe_core.identifiers import TableIdentifier
 from floe_core.observability import operation
 from floe_iceberg import backoff
@@ -33,6 +36,8 @@ class Tables(Leaving, Protocol):
 
     def find_table(self, identifier: TableIdentifier) -> Table | None: ...
 
+    def find_tables(self) -> list[TableIdentifier]: ...
+
     def neighbours(self) -> Neighbours: ...
 
     def homes(self) -> Homes: ...
@@ -56,12 +61,14 @@ def remove_from(tables: Tables, identifier: TableIdentifier, branch: LakeBranch)
     A table that the branch created, and that has nothing else, is dropped. A file is deleted only if it belongs to the
     table, and if no snapshot that stays and no other table references it.
     """
-    table = tables.find_table(identifier)
     recorded = branch.tables.get(identifier)
-    if table is None or recorded is None or not branch.has(table):
+    table = tables.find_table(identifier)
+    if recorded is None:
         return 0
-    if recorded.table_uuid not in (None, table.metadata.table_uuid):
-        return 0  # another table by now
+    if recorded.table_uuid is not None and (table is None or table.metadata.table_uuid != recorded.table_uuid):
+        identifier, table = _renamed(tables, recorded.table_uuid) or (identifier, None)
+    if table is None or not branch.has(table):
+        return 0
     with (
         operation("iceberg.remove_branch_files", table=str(identifier), branch=branch.name) as op,
         translated("discard_branch", identifier),
@@ -80,6 +87,16 @@ def remove_from(tables: Tables, identifier: TableIdentifier, branch: LakeBranch)
         deleted, _ = delete_own(before, after, foreign or (), {})
         op.set(files=len(deleted))
         return len(deleted)
+
+
+def _renamed(tables: Tables, table_uuid: uuid.UUID) -> tuple[TableIdentifier, Table] | None:
+    """The table under its name of today; None if it was dropped."""
+    for name in tables.find_tables():
+        with suppress(FloeError):  # the metadata of a table that nobody asked for may be damaged
+            table = tables.find_table(name)
+            if table is not None and table.metadata.table_uuid == table_uuid:
+                return name, table
+    return None
 
 
 def _removed(tables: Tables, identifier: TableIdentifier, branch: LakeBranch) -> Table | None:

@@ -28,8 +28,6 @@ _NAMED = 20
 class Tables(Removing, Protocol):
     """The part of a manager that updates a branch."""
 
-    def find_tables(self) -> list[TableIdentifier]: ...
-
     def load_at_once(
         self, identifiers: Collection[TableIdentifier], *, skip_missing: bool
     ) -> Mapping[TableIdentifier, Table]: ...
