@@ -116,6 +116,20 @@ def test_what_a_branch_has_not_written_it_reads_as_main_was(main: Lake, at: Call
     assert len(seen(at("trial"))) == 4
 
 
+def test_columns_that_main_gains_are_not_those_of_the_branch(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(ORDERS, rows(5, note="v2"), mode="append")
+    main.tables.evolve_schema(ORDERS, AddColumn("city", pa.string()))
+    main.tables.write_data(ORDERS, rows(6).append_column("city", [["Oslo"]]), mode="append")
+    assert trial.tables.scan(ORDERS).to_arrow().column_names == ["at", "note"]
+    assert trial.sql(f"SELECT * FROM {ORDERS}").to_arrow().column_names == ["at", "note"]
+    trial.tables.write_data(ORDERS, rows(7).append_column("city", [["Rome"]]), mode="append")
+    assert trial.tables.scan(ORDERS).to_arrow().column_names == ["at", "note", "city"]
+    main.branches.publish("trial")
+    cities = main.tables.scan(ORDERS).to_arrow()["city"].to_pylist()
+    assert sorted(filter(None, cities)) == ["Oslo", "Rome"]
+
+
 def test_a_table_of_main_that_is_younger_than_the_branch_is_absent_there(main: Lake, at: Callable[[str], Lake]) -> None:
     trial = at("trial")
     main.tables.write_data(TOTALS, pa.table({"n": [1]}), mode="append")

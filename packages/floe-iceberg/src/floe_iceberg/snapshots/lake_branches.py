@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 
 from floe_core.errors import ConfigurationError, TableNotFoundError
 from floe_core.identifiers import TableIdentifier
@@ -84,7 +85,7 @@ class LakeBranch:
         The result is for reading: a commit to it is refused by the catalog.
         """
         if self.has(table):
-            return _with_head(table, table.metadata.refs[self.name].snapshot_id)
+            return _with_head(table, table.snapshot_by_name(self.name))
         pin = self._pin(table, identifier)
         if pin.snapshot_id is None:
             return _with_head(table, None)
@@ -95,7 +96,7 @@ class LakeBranch:
                 f"(snapshot {pin.snapshot_id}), which has expired. To read main as it is now: "
                 f"floe branches update {self.name}"
             )
-        return _with_head(table, snapshot.snapshot_id, schema_id=snapshot.schema_id)
+        return _with_head(table, snapshot)
 
     def pin_of(self, table: Table, identifier: TableIdentifier) -> Pin | None:
         """What the branch reads of main, or None; a table that was renamed since is found by its identity."""
@@ -129,20 +130,20 @@ def refuse_on_branch(branch: LakeBranch | None, action: str) -> None:
         )
 
 
-def _with_head(table: Table, snapshot_id: int | None, *, schema_id: int | None = None) -> Table:
-    """The table with another head of main, for reading."""
+def _with_head(table: Table, head: Snapshot | None) -> Table:
+    """The table with another head of main and the columns that it was written with, for reading."""
     refs = {name: ref for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
-    if snapshot_id is not None:
+    if head is not None:
         refs[MAIN_BRANCH] = SnapshotRef(
-            snapshot_id=snapshot_id,
+            snapshot_id=head.snapshot_id,
             snapshot_ref_type=SnapshotRefType.BRANCH,
             min_snapshots_to_keep=None,
             max_snapshot_age_ms=None,
             max_ref_age_ms=None,
         )
-    changed: dict[str, object] = {"current_snapshot_id": snapshot_id, "refs": refs}
+    changed: dict[str, object] = {"current_snapshot_id": None if head is None else head.snapshot_id, "refs": refs}
     changed["properties"] = {key: value for key, value in table.properties.items() if key != UNPUBLISHED}
-    if schema_id is not None:
-        changed["current_schema_id"] = schema_id
+    if head is not None and head.schema_id is not None:
+        changed["current_schema_id"] = head.schema_id
     metadata = table.metadata.model_copy(update=changed)
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
