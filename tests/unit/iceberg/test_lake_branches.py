@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from floe_core import PartitionTransform, PartitionTransformType, TableSlice, compile_project
+from floe_core import PartitionTransform, PartitionTransformType, TableSlice, WriteMode, compile_project
 from floe_core.config import CompiledArtifacts
 from floe_core.errors import (
     ConcurrencyConflictError,
@@ -25,8 +25,9 @@ from floe_iceberg.branches import TableState
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.maintenance import expiring, held_by_cursor, to_ms
 from floe_iceberg.maintenance.pins import keep_pinned
-from floe_iceberg.snapshots import StagingBranch
+from floe_iceberg.snapshots import StagingBranch, write_summary
 from floe_iceberg.transactions import NewTable, publish
+from floe_iceberg.writing import Target, WriteRequest
 
 ORDERS, STORES, TOTALS = "bronze.orders", "bronze.stores", "gold.totals"
 FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -323,6 +324,17 @@ def test_the_name_of_a_tag_or_branch_of_a_table_is_refused(main: Lake, at: Calla
         trial.tables.write_data(ORDERS, rows(1), mode="append")
 
 
+def test_a_write_that_names_the_branch_itself_is_one_of_the_branch(main: Lake, at: Callable[[str], Lake]) -> None:
+    trial = at("trial")
+    trial.tables.write_data(STORES, pa.table({"id": [2]}), mode="append", branch="trial")
+    main.tables.create_branch(ORDERS, "trial")
+    with pytest.raises(ConfigurationError, match="which the branch of the lake did not create"):
+        trial.tables.write_data(ORDERS, rows(7), mode="append", branch="trial")
+    main.tables.remove_branch(ORDERS, "trial")
+    main.branches.publish("trial")
+    assert main.tables.scan(STORES).count() == 2
+
+
 def test_a_branch_that_differs_in_case_only_is_refused(main: Lake) -> None:
     main.branches.create("trial")
     with pytest.raises(ConfigurationError, match="'trial'"):
@@ -615,6 +627,13 @@ def begun(lake: Lake, main: Lake, table: str = ORDERS) -> None:
     )
 
 
+def committed(lake: Lake, number: int) -> None:
+    """Commit a write that has begun in the table before."""
+    summary, identifier = write_summary(f"w{number}"), TableIdentifier.from_string(ORDERS)
+    request = WriteRequest(identifier, WriteMode.APPEND, f"w{number}", summary, branch="trial")
+    lake.tables.write(request, rows(number), Target(lake.tables.load_table(ORDERS)))
+
+
 def test_rows_that_are_committed_while_the_branch_is_published_are_not_lost(
     main: Lake, at: Callable[[str], Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -625,12 +644,12 @@ def test_rows_that_are_committed_while_the_branch_is_published_are_not_lost(
 
     def too_late(*arguments: object, **options: object) -> object:
         with pytest.raises(FloeError, match="Nothing was written"):
-            trial.tables.write_data(ORDERS, rows(8), mode="append", branch="trial")
+            committed(trial, 8)
         return publish(*arguments, **options)  # type: ignore[arg-type]
 
     def in_time(self: BranchRecords, *arguments: object) -> None:
         if len(trial.tables.scan(ORDERS).to_arrow()) == 3:
-            trial.tables.write_data(ORDERS, rows(7), mode="append", branch="trial")
+            committed(trial, 7)
             begun(trial, main, "bronze.visits")
         begin(self, *arguments)  # type: ignore[arg-type]
 

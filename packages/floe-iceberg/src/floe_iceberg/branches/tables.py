@@ -91,9 +91,9 @@ class BranchedTables(Protocol):
             target: The table as the caller has just loaded it.
         """
         branch = self.at_branch
-        if branch is None or request.branch == branch.name:
-            return request, target
-        if request.branch != MAIN_BRANCH:
+        if branch is None or (request.branch == branch.name and target is not None):
+            return request, target  # the branch has begun in the table
+        if request.branch not in (MAIN_BRANCH, branch.name):
             raise ConfigurationError(
                 f"'{request.identifier}' is written to its branch {request.branch!r}, and this lake is open at branch "
                 f"{branch.name!r}; leave one of them out. Nothing was written"
