@@ -614,6 +614,8 @@ def test_a_table_is_inspected_as_the_branch_shows_it(main: Lake, at: Callable[[s
     assert len(tables.inspect(ORDERS).files()) == 4
     assert tables.find_write(ORDERS, "w1") == written
     assert main.tables.find_write(ORDERS, "w1") is None
+    assert sum(change.rows_added for change in tables.compare_snapshots(ORDERS, "main").partitions) == 1
+    assert len(tables.list_files(ORDERS, snapshot="main").files) == tables.scan(ORDERS, ref="main").count() == 3
     tables.create_tag(ORDERS, "july")
     assert main.tables.find_snapshot(ORDERS, "july") == written
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from floe_core.errors import NamespaceNotFoundError, PermissionDeniedError
@@ -163,7 +164,7 @@ class TableInspection(Protocol):
         """
         check_limit(limit)
         with self._inspected("list_files", identifier) as (table, name):
-            return list_files(table, _chosen(table, name, snapshot), limit)
+            return list_files(table, self._chosen(table, name, snapshot), limit)
 
     def list_partitions(self, identifier: TableName, *, snapshot: Revision | None = None) -> Listing[Partition]:
         """The partitions of a snapshot: rows, files, size, and when the newest file was added.
@@ -178,7 +179,7 @@ class TableInspection(Protocol):
             [({}, 2)]
         """
         with self._inspected("list_partitions", identifier) as (table, name):
-            return Listing(list_partitions(table, _chosen(table, name, snapshot)))
+            return Listing(list_partitions(table, self._chosen(table, name, snapshot)))
 
     def compare_snapshots(self, identifier: TableName, start: Revision, end: Revision | None = None) -> SnapshotDiff:
         """How two snapshots differ: columns, and the files that only one of them has, by partition.
@@ -198,8 +199,8 @@ class TableInspection(Protocol):
             [(1, 0)]
         """
         with self._inspected("compare_snapshots", identifier) as (table, name):
-            before = find_snapshot(table, name, start)
-            after = find_snapshot(table, name, end)
+            before = self._found(table, name, start)
+            after = self._found(table, name, end)
             return compare(table, before, after, end_is_now=end is None)
 
     def find_snapshot(self, identifier: TableName, revision: Revision | None = None) -> SnapshotInfo:
@@ -216,7 +217,7 @@ class TableInspection(Protocol):
             True
         """
         with self._inspected("find_snapshot", identifier) as (table, name):
-            return snapshot_info(find_snapshot(table, name, revision))
+            return snapshot_info(self._found(table, name, revision))
 
     def plan_rollback(self, identifier: TableName, to: Revision) -> RollbackPlan:
         """What a rollback would take from readers and consumers; nothing is changed.
@@ -243,7 +244,11 @@ class TableInspection(Protocol):
                 raise NoSuchTableError(str(name))
             yield table if self.at_branch is None else self.at_branch.view(table, name), name
 
+    def _found(self, table: Table, identifier: TableIdentifier, revision: Revision | None) -> Snapshot:
+        """The snapshot that is asked for; `main` is main, also where the lake is open at a branch."""
+        known = self.find_table(identifier) if revision == MAIN_BRANCH and self.at_branch is not None else None
+        return find_snapshot(table if known is None else known, identifier, revision)
 
-def _chosen(table: Table, identifier: TableIdentifier, snapshot: Revision | None) -> Snapshot | None:
-    """The snapshot that is asked for, or the head; None if the table has none yet."""
-    return table.current_snapshot() if snapshot is None else find_snapshot(table, identifier, snapshot)
+    def _chosen(self, table: Table, identifier: TableIdentifier, snapshot: Revision | None) -> Snapshot | None:
+        """The snapshot that is asked for, or the head; None if the table has none yet."""
+        return table.current_snapshot() if snapshot is None else self._found(table, identifier, snapshot)
