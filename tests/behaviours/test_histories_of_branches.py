@@ -308,3 +308,11 @@ def test_a_check_that_failed_on_main_before_the_branch_began_does_not_stop_it(
         assert instance is not None
         key = AssetCheckKey(ORDERS, CHECK)
         assert instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key].status.value == "FAILED"
+
+
+def test_a_branch_does_not_begin_with_the_history_of_an_earlier_one(shop: Shop) -> None:
+    shop.at("trial").run("b/orders", partitions=[DAYS[2]])
+    Branches(shop.at().tables, timedelta(days=14)).discard("trial")  # as maintenance and other machines do
+    assert DAYS[2] in shop.partitions(branch="trial"), "the history of the branch that is gone"
+    assert shop.missing("trial") == DAYS[2:]
+    assert shop.partitions(branch="trial") == DAYS[:2]

@@ -12,10 +12,12 @@ from pathlib import Path
 from floe_core.config import CATALOG_NAME, MAIN, CompiledArtifacts
 from floe_core.security import create_private, make_folder
 
-__all__ = ["home_of", "open_home", "remove_home"]
+__all__ = ["begin_home", "home_of", "open_home", "remove_home"]
 
 # Separates the name of a branch in the name of a folder: no name has it.
 _AT = "@"
+# The file that says which branch of a name it is.
+_CREATED = "branch.txt"
 # The file in which Dagster's storage keeps what is known of assets. Runs and their logs are in others.
 _INDEX = Path("history", "runs", "index.db")
 
@@ -48,6 +50,22 @@ def open_home(artifacts: CompiledArtifacts) -> Path:
     if is_new and artifacts.lake_branch is not None:
         _begin_with(home_of(artifacts.on_branch(MAIN))[0] / _INDEX, home / _INDEX)
     return home
+
+
+def begin_home(artifacts: CompiledArtifacts, created_ms: int) -> None:
+    """Create the folder of a branch, in place of that of an earlier branch of the same name.
+
+    Maintenance, and other machines, discard a branch without its history.
+
+    Args:
+        artifacts: The project, at the branch.
+        created_ms: When the branch was created.
+    """
+    mark = home_of(artifacts)[0] / _CREATED
+    if mark.parent.is_dir() and (not mark.is_file() or mark.read_text(encoding="utf-8") != str(created_ms)):
+        remove_home(artifacts)
+    open_home(artifacts)
+    mark.write_text(str(created_ms), encoding="utf-8")
 
 
 def remove_home(artifacts: CompiledArtifacts) -> None:

@@ -26,8 +26,9 @@ from floe_dagster import LakeResource
 from floe_dagster._dagster.names import NO_COMPUTE_LOGS
 from floe_dagster.atomic import written_by
 from floe_dagster.runs import keep_history_of
+from floe_iceberg import Lake
 from floe_runtime.dagster_storage import BATCH_SIZE, SETTINGS
-from floe_runtime.homes import home_of, open_home
+from floe_runtime.homes import begin_home, home_of, open_home
 from floe_runtime.runs.failures import Place, place_in
 from floe_runtime.runs.selection import select
 
@@ -118,6 +119,7 @@ def open_pipeline(artifacts: CompiledArtifacts, *, publish: Publish | None = Non
         publish: When the tables of a run become visible. By default as floe.yaml says.
     """
     artifacts.protect_secrets()
+    _begin_branch(artifacts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in (beta|preview).*")
         with (
@@ -134,6 +136,16 @@ def open_pipeline(artifacts: CompiledArtifacts, *, publish: Publish | None = Non
                     yield Pipeline(artifacts, definitions, instance)
                 finally:
                     narrow(artifacts.root)  # Dagster creates its databases with the permissions of the umask
+
+
+def _begin_branch(artifacts: CompiledArtifacts) -> None:
+    """Create the branch of the lake if it does not exist, and its history if that is of an earlier branch."""
+    if artifacts.lake_branch is None:
+        return
+    with Lake(artifacts) as lake:
+        branch = lake.tables.at_branch
+    if branch is not None:
+        begin_home(artifacts, branch.created_ms)
 
 
 def _reopen_branch(definitions: Definitions) -> None:
