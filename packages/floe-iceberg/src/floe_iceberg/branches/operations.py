@@ -40,6 +40,8 @@ class Tables(Updating, Publishing, Protocol):
 
     def on_main(self) -> Self: ...
 
+    def finish_publications(self) -> int: ...
+
 
 class Branches:
     """The branches of a lake.
@@ -173,6 +175,7 @@ class Branches:
                 by the next publication of the same name.
         """
         branch = self._load(name)
+        self._tables.finish_publications()  # of a process that ended between two tables of this branch
         published = self._unfinished(name) or self._published(branch, one_by_one=one_by_one)
         if record is not None:
             record(published)
