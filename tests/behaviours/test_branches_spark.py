@@ -121,6 +121,7 @@ def test_both_engines_read_the_branch_and_main_as_it_was(trial: Trial) -> None:
     assert rows(lake.read(trial.table("stores"), row_filter="n > 1")) == []
 
 
+@pytest.mark.full
 def test_columns_that_main_gained_after_the_pin_are_not_on_the_branch(trial: Trial) -> None:
     trial.begin(1)
     lake, table = trial.lake, trial.table()
@@ -134,6 +135,7 @@ def test_columns_that_main_gained_after_the_pin_are_not_on_the_branch(trial: Tri
     assert rows(lake.read(table)) == [(1, 1)]
 
 
+@pytest.mark.full
 def test_a_table_that_was_empty_when_the_branch_began_is_empty_there(trial: Trial) -> None:
     table = trial.table()
     trial.main.tables.create_table(table, trial.arrow(1).schema)
@@ -165,6 +167,7 @@ def test_both_engines_show_the_same_columns_of_a_table_of_the_branch(trial: Tria
     assert lake.read(trial.table("copy")).count() == 1
 
 
+@pytest.mark.full
 def test_metadata_tables_of_spark_can_be_queried_at_a_branch(trial: Trial) -> None:
     trial.begin(1)
     lake, table = trial.lake, trial.table()
@@ -188,6 +191,7 @@ def test_a_branch_that_began_before_main_gained_a_column_is_written_and_publishe
     assert trial.main.read(table).columns == ["day", "n", "note"]
 
 
+@pytest.mark.full
 def test_both_engines_write_one_branch(trial: Trial) -> None:
     trial.begin(1)
     lake, table, created = trial.lake, trial.table(), trial.table("created")

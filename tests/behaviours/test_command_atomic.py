@@ -92,6 +92,7 @@ def test_a_bad_delivery_is_stopped_with_nothing_visible_and_discarded(shop: Path
     assert f"branch floe-run-{run_id} is gone: it was discarded, or has expired" in floe(shop, "runs", "show").stdout
 
 
+@pytest.mark.full
 def test_tables_of_a_first_run_that_failed_are_absent_from_lists_and_plans(shop: Path) -> None:
     floe(shop, "run", "--atomic", *DAY, code=1, AMOUNT="-1")
     assert document(shop, "tables", "list")["tables"] == []
@@ -115,6 +116,7 @@ def test_what_an_atomic_run_cannot_be_is_refused_before_it_starts(shop: Path) ->
     assert document(shop, "tables", "list")["tables"] == []
 
 
+@pytest.mark.full
 def test_a_plan_refuses_what_an_atomic_run_would(shop: Path) -> None:
     days = ("--partition-range", "2026-01-01...2026-01-03")
     because = "an atomic run is one run of Dagster, and this takes 3"
@@ -134,6 +136,7 @@ def test_a_plan_refuses_what_an_atomic_run_would(shop: Path) -> None:
     assert possible.endswith("  floe run --atomic --partition 2026-01-01 --with-unpartitioned\n")
 
 
+@pytest.mark.full
 def test_inputs_that_dagster_completes_by_the_names_around_them_are_followed(shop: Path) -> None:
     """The parameter `orders` of an asset below `bronze` is bronze/orders, and its step waits for that one."""
     definitions = (shop / "definitions.py").read_text(encoding="utf-8")
@@ -146,6 +149,7 @@ def test_inputs_that_dagster_completes_by_the_names_around_them_are_followed(sho
     assert document(shop, "read", "bronze.revenue")["rows"] == [{"total": 5}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("atomic", [["--atomic"], []])
 def test_a_change_of_the_schema_is_printed_with_the_run(shop: Path, atomic: list[str]) -> None:
     assert "schema of" not in floe(shop, "run", *atomic, *DAY).stdout, "the tables are new"
@@ -163,6 +167,7 @@ def test_a_blocking_check_fails_with_its_description(shop: Path, atomic: list[st
     assert {**failure, **expected} == failure
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("publish", ["run", "one-by-one"])
 def test_a_project_may_publish_every_run_as_a_whole(shop: Path, publish: str) -> None:
     (shop / "floe.yaml").write_text(f"name: shop\npipeline: {{publish: {publish}}}\n", encoding="utf-8")
@@ -206,6 +211,7 @@ def test_a_run_is_undone_and_comes_back(shop: Path) -> None:
     assert document(shop, "tables", "list")["tables"][0]["rows"] == 1
 
 
+@pytest.mark.full
 def test_undoing_says_which_rows_go_come_back_and_stay(shop: Path) -> None:
     def plan_of(*arguments: str, amount: str = "5") -> str:
         floe(shop, "run", *arguments, AMOUNT=amount)
@@ -224,6 +230,7 @@ def test_undoing_says_which_rows_go_come_back_and_stay(shop: Path) -> None:
     assert "gold.revenue: takes out its 1 row; the run created the table, which counts as absent afterwards" in undone
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("atomic", [["--atomic"], []])
 def test_a_run_that_was_undone_is_marked(shop: Path, atomic: list[str]) -> None:
     for day in ("2026-01-01", "2026-01-02"):
@@ -250,6 +257,7 @@ def test_a_run_that_was_undone_is_marked(shop: Path, atomic: list[str]) -> None:
     assert marks() == [False, False, True]
 
 
+@pytest.mark.full
 def test_runs_are_listed_although_the_tables_cannot_be_read(shop: Path) -> None:
     floe(shop, "run", *DAY)
     (shop / ".floe" / "catalog.db").write_bytes(b"this is no database")
