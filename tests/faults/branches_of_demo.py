@@ -62,7 +62,7 @@ def work(folder: Path) -> dict[str, Any]:
     seen["two ready"] = states(main, "two")
     main.branches.publish("two")
     output = StringIO()
-    check_figures(main.tables, Console(file=output, width=120), top=20)
+    check_figures(main.tables, Console(file=output, width=120))
     seen["figures"] = output.getvalue().strip().splitlines()[-1]
     seen["missing"] = [asset.asset for asset in main.plan(missing=True).assets]
     main.branches.discard("three")
