@@ -20,7 +20,7 @@ from floe_core.errors import (
     TableNotFoundError,
 )
 from floe_core.identifiers import TableIdentifier
-from floe_iceberg import AddColumn, DropColumn, Lake
+from floe_iceberg import AddColumn, DropColumn, Lake, Maintenance
 from floe_iceberg.branches import TableState
 from floe_iceberg.catalogs import BranchRecords
 from floe_iceberg.maintenance import expiring, held_by_cursor, to_ms
@@ -707,3 +707,16 @@ def test_an_update_lets_a_table_without_commits_read_main_as_it_is(main: Lake, a
     assert seen(trial) == seen(main)
     trial.tables.write_data(ORDERS, rows(1, note="v3"), mode="overwrite", slice=day(1))
     assert state_of(main, "trial") is TableState.READY
+
+
+def test_maintenance_discards_branches_by_the_policy_in_floe_yaml(main: Lake, at: Callable[[str], Lake]) -> None:
+    at("old").tables.write_data(STORES, pa.table({"id": [2]}), mode="append")
+    at("new")
+    days = timedelta(days=3)
+    used = int((datetime.now(timezone.utc) - days).timestamp() * 1000)
+    main.tables.branch_records.touch("old", used)
+    assert Maintenance(main).discard_branches() == []
+    (main.artifacts.root / "floe.yaml").write_text("name: shop\nmaintenance: {branches: 2d}\n", encoding="utf-8")
+    with Lake(compile_project(main.artifacts.root).artifacts) as lake:
+        assert Maintenance(lake).discard_branches() == ["old"]
+    assert [one.name for one in main.branches.list()] == ["new"]

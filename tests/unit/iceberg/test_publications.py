@@ -27,6 +27,7 @@ from floe_core.errors import (
 )
 from floe_core.models import PartitionTransform, PartitionTransformType
 from floe_iceberg import AddColumn, DropColumn, IcebergTableManager
+from floe_iceberg.branches import Branches
 from floe_iceberg.catalogs import TableChange
 from floe_iceberg.catalogs.storage_catalog import StorageCatalog
 from floe_iceberg.snapshots import StagingBranch
@@ -486,6 +487,31 @@ def test_a_part_whose_process_died_is_completed_by_the_next_publication(
     _dead(tables)
     with server(tables, monkeypatch):
         assert tables.finish_publications() == 1
+    assert rows(tables) == everywhere([1, 2])
+    assert journal(tables) == []
+
+
+@pytest.mark.parametrize("done", [1, 2])
+def test_a_branch_of_the_lake_whose_publication_was_cut_off_is_completed_by_the_next_one(
+    tables: IcebergTableManager, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    branches = Branches(tables, timedelta(days=14))
+    tables.at_branch = branches.open("trial")
+    for name in NAMES:
+        tables.write_data(name, pa.table({"id": [2]}), mode="append")
+    tables.at_branch = None
+
+    def killed(commit: Commit, changes: Any) -> None:
+        commit(changes[:done])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("floe_iceberg.transactions.publication._Publication._end_entry", _nothing)
+    with server(tables, monkeypatch, killed), pytest.raises(KeyboardInterrupt):
+        branches.publish("trial")
+    monkeypatch.undo()
+    _dead(tables)
+    with server(tables, monkeypatch):
+        assert {one.table for one in branches.publish("trial").tables} == set(NAMES)
     assert rows(tables) == everywhere([1, 2])
     assert journal(tables) == []
 

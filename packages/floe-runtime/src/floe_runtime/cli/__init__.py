@@ -40,7 +40,7 @@ _COMMANDS = {
 
 
 _ELSEWHERE = {"undo": "runs.undo"}  # commands whose modules have another name
-_OF_COMMANDS = ("--project", "--env", "--json")
+_OF_COMMANDS = ("--project", "--env", "--branch", "--json")
 _READING = {"check", "compile", "completion", "plan", "read", "runs", "sql"}  # commands that change no table
 _LEAVES_AT_ONCE = {"read", "sql"}  # commands that leave nothing behind once their rows are printed
 _INTERRUPTED_READING = "interrupted; no table was changed"
